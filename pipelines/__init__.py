@@ -1,0 +1,1 @@
+"""Commands: what joins the libraries into jobs."""

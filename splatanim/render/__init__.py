@@ -1,0 +1,1 @@
+"""Cameras, rasterisers and video."""
