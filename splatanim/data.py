@@ -53,7 +53,7 @@ class Splats:
 
     @property
     def sh_degree(self) -> int:
-        return int(round(self.sh.shape[1] ** 0.5)) - 1
+        return round(self.sh.shape[1] ** 0.5) - 1
 
     @property
     def scales(self) -> Float32[np.ndarray, "n 3"]:
@@ -97,7 +97,7 @@ class Mesh:
 
 @dataclass(frozen=True)
 class Frame:
-    """The similarity between file coordinates (of ``Splats.means``) and the simulator: ``x_sim = scale (x - centre)``."""
+    """The similarity from file coordinates (of ``Splats.means``) to the simulator: ``x_sim = scale (x - centre)``."""
 
     centre: tuple[float, float, float]
     scale: float
@@ -114,7 +114,7 @@ class Frame:
 class Domain:
     """The inside of an object as occupied voxels (simulator units): what fields are bound on.
 
-    ``cells`` are integer voxel indices of the occupied voxels; the centre of cell ``c`` is ``origin + (c + 1/2) spacing``.
+    ``cells`` are the integer indices of the occupied voxels; cell c has its centre at ``origin + (c + 1/2) spacing``.
     """
 
     cells: Int[np.ndarray, "v 3"]

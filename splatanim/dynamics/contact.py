@@ -1,0 +1,160 @@
+"""Contact with planes: a one-sided penalty (eq. 14) with lagged Coulomb friction, on finite, moving rectangles.
+
+The penalty's stiffness and offset follow from mass and size, not from the user: it starts at ``margin`` above the
+plane and is stiff enough that a body that falls its own height is stopped within it, so resting bodies hover inside
+the margin (a quarter of a percent of their size) instead of sinking in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float64
+
+from splatanim.dynamics.reduced import ReducedModel
+from splatanim.dynamics.terms import Matrix, Step, Vector
+from splatanim.errors import InputError
+
+_MARGIN = 2.5e-3  # of the object's size
+_STICK_SPEED = 5e-3  # of the object's size a second: below it friction acts as a viscous stick
+
+
+@dataclass(frozen=True)
+class Plane:
+    """A rectangle: ``point`` its centre, unit ``normal`` its solid side's outward direction, ``half_extents`` [m].
+
+    ``tangent`` is the direction of the first half extent (made orthogonal to the normal); infinite extents make a
+    half-space. ``shift(time)`` displaces it [m].
+    """
+
+    point: Float64[np.ndarray, " 3"]
+    normal: Float64[np.ndarray, " 3"]
+    tangent: Float64[np.ndarray, " 3"]
+    half_extents: tuple[float, float] = (np.inf, np.inf)
+    shift: Callable[[float], np.ndarray] | None = None
+
+    def __post_init__(self) -> None:
+        if not np.linalg.norm(self.normal) > 0:
+            raise InputError("Plane: its normal is zero.")
+        if np.linalg.norm(np.cross(self.normal, self.tangent)) < 1e-9:
+            raise InputError("Plane: its tangent must not be parallel to its normal.")
+
+    def frame(self) -> Float64[np.ndarray, "3 3"]:
+        """Rows: first tangent, second tangent, normal; right-handed and orthonormal."""
+        n = self.normal / np.linalg.norm(self.normal)
+        a = self.tangent - (self.tangent @ n) * n
+        a = a / np.linalg.norm(a)
+        return np.stack([a, np.cross(n, a), n])
+
+    def centre(self, time: float) -> Float64[np.ndarray, " 3"]:
+        return self.point if self.shift is None else self.point + self.shift(time)
+
+
+class PlaneContact:
+    """Penalty and friction of a model's contact points against one plane.
+
+    Energy: sum_j k/2 max(0, margin - d_j)^2 + sum_j mu lambda_j f0(|u_j|), with d_j the height over the plane, u_j the
+    slip along it since the step began (relative to the plane's own motion), lambda_j the normal force at the start
+    of the step (lagged) and f0 the C^1 smoothing of |u| below the stick distance (Li et al. 2020, IPC, eq. 13-14).
+    A point under the rectangle by more than ``thickness`` belongs to the far side and is left alone.
+    """
+
+    def __init__(self, model: ReducedModel, plane: Plane, friction: float, gravity: float) -> None:
+        self._model = model
+        self._plane = plane
+        self._friction = friction
+        self.margin = _MARGIN * model.size
+        speed = np.sqrt(2.0 * max(gravity, 1.0) * model.size)
+        self.stiffness = model.mass * (speed / self.margin) ** 2  # one point alone stops the fall within the margin
+        self._thickness = 0.25 * model.size
+        self._stick = _STICK_SPEED * model.size
+        n = len(model.contact_rest)
+        self._held_part = np.zeros((n, 3))
+        self._start = np.zeros((n, 3))
+        self._centre = plane.point
+        self._frame = plane.frame()
+        self._load = np.zeros(n)
+        self._epsilon = 1.0
+
+    def begin_step(self, step: Step) -> None:
+        model = self._model
+        self._held_part = model.contact_rest + model.contact_held @ step.held_next.T
+        self._centre = self._plane.centre(step.target_time)
+        travel = self._centre - self._plane.centre(step.time)
+        self._start = model.contact_positions(step.y, step.held) + travel
+        self._epsilon = self._stick * step.h
+        self._load = self.stiffness * self._active(step.y)[1]
+
+    def heights(self, y: Vector, held: np.ndarray, time: float) -> Float64[np.ndarray, " s"]:
+        """Signed heights of the contact points over the plane [m], infinite beside a finite one."""
+        local = (self._model.contact_positions(y, held) - self._plane.centre(time)) @ self._frame.T
+        inside = (np.abs(local[:, :2]) <= self._plane.half_extents).all(axis=1) & (local[:, 2] > -self._thickness)
+        return np.where(inside, local[:, 2], np.inf)
+
+    def _active(self, y: Vector) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Positions, depth below the margin (zero where inactive), and the active rows."""
+        x = self._held_part + self._model.contact_shape @ y.reshape(3, -1).T
+        local = (x - self._centre) @ self._frame.T
+        depth = np.maximum(self.margin - local[:, 2], 0.0)
+        over = (np.abs(local[:, :2]) <= self._plane.half_extents).all(axis=1) & (local[:, 2] > -self._thickness)
+        depth = np.where(over, depth, 0.0)
+        return x, depth, np.flatnonzero(depth)
+
+    def _slip(self, x: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        slip = (x[rows] - self._start[rows]) @ self._frame[:2].T
+        return slip, np.linalg.norm(slip, axis=1)
+
+    def energy(self, y: Vector) -> float:
+        x, depth, rows = self._active(y)
+        total = 0.5 * self.stiffness * float(depth[rows] @ depth[rows])
+        loaded = np.flatnonzero(self._load)
+        if len(loaded) and self._friction > 0:
+            _, u = self._slip(x, loaded)
+            e = self._epsilon
+            f0 = np.where(u < e, -(u**3) / (3 * e * e) + u * u / e + e / 3, u)
+            total += self._friction * float(self._load[loaded] @ f0)
+        return total
+
+    def gradient(self, y: Vector) -> Vector:
+        x, depth, rows = self._active(y)
+        force = np.zeros_like(x)
+        force[rows] = -self.stiffness * depth[rows, None] * self._frame[2]
+        loaded = np.flatnonzero(self._load)
+        if len(loaded) and self._friction > 0:
+            slip, u = self._slip(x, loaded)
+            pull = self._friction * self._load[loaded] * _slope_over_u(u, self._epsilon)
+            force[loaded] += (pull[:, None] * slip) @ self._frame[:2]
+        return np.ascontiguousarray((self._model.contact_shape.T @ force).T).ravel()
+
+    def hessian(self, y: Vector, psd: bool = True) -> Matrix:
+        x, _, rows = self._active(y)
+        k = self._model.contact_shape.shape[1]
+        out = np.zeros((3, k, 3, k))
+        normal = self._frame[2]
+        shape = self._model.contact_shape[rows]
+        block = self.stiffness * (shape.T @ shape)
+        out += np.einsum("r,s,kl->rksl", normal, normal, block)
+        loaded = np.flatnonzero(self._load)
+        if len(loaded) and self._friction > 0:
+            slip, u = self._slip(x, loaded)
+            ratio, curve = _slope_over_u(u, self._epsilon), _second(u, self._epsilon)
+            direction = slip / np.maximum(u, 1e-300)[:, None]
+            load = self._friction * self._load[loaded]
+            shape = self._model.contact_shape[loaded]
+            for a in range(2):
+                for b in range(2):
+                    w = load * ((curve - ratio) * direction[:, a] * direction[:, b] + (ratio if a == b else 0.0))
+                    block = shape.T @ (w[:, None] * shape)
+                    out += np.einsum("r,s,kl->rksl", self._frame[a], self._frame[b], block)
+        return out.reshape(3 * k, 3 * k)
+
+
+def _slope_over_u(u: np.ndarray, e: float) -> np.ndarray:
+    """f0'(u) / u, finite at 0."""
+    return np.where(u < e, -u / (e * e) + 2.0 / e, 1.0 / np.maximum(u, e))
+
+
+def _second(u: np.ndarray, e: float) -> np.ndarray:
+    return np.where(u < e, -2.0 * u / (e * e) + 2.0 / e, 0.0)

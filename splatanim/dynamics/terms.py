@@ -1,0 +1,207 @@
+"""The energies of reduced dynamics (eq. 10, 11, 13), each with exact gradient and Hessian.
+
+All are functions of y, the (3, K) coordinates of :class:`~splatanim.dynamics.reduced.ReducedModel`, flat row-major.
+Terms that depend on time have ``begin_step``, called by the simulator with the step's data before each solve.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float64
+
+from splatanim.dynamics.reduced import ReducedModel
+
+Vector = Float64[np.ndarray, " n"]
+Matrix = Float64[np.ndarray, "n n"]
+
+
+@dataclass
+class Step:
+    """One implicit step: from time t to t + h, with the prescribed handles' coordinates at t - h, t, t + h."""
+
+    time: float
+    h: float
+    y: Vector
+    y_before: Vector
+    held_next: np.ndarray
+    held: np.ndarray
+    held_before: np.ndarray
+
+    @property
+    def target_time(self) -> float:
+        return self.time + self.h
+
+
+class Inertia:
+    """1/(2 h^2) |x - 2 x_t + x_{t-1}|_M^2 (eq. 10). M is the identity in these coordinates.
+
+    Prescribed handles accelerate the points too: their part enters as a fixed shift through the mass coupling.
+    """
+
+    def __init__(self, model: ReducedModel) -> None:
+        self._coupling = model.shape.T @ (model.masses[:, None] * model.held_shape)  # (K, p)
+        self._h = 1.0
+        self._target = np.zeros(model.dof)
+        self._identity = np.eye(model.dof)
+
+    def begin_step(self, step: Step) -> None:
+        self._h = step.h
+        acceleration = step.held_next - 2.0 * step.held + step.held_before
+        self._target = 2.0 * step.y - step.y_before - (acceleration @ self._coupling.T).ravel()
+
+    def energy(self, y: Vector) -> float:
+        return float(0.5 * np.sum((y - self._target) ** 2)) / self._h**2
+
+    def gradient(self, y: Vector) -> Vector:
+        return (y - self._target) / self._h**2
+
+    def hessian(self, y: Vector, psd: bool = True) -> Matrix:
+        return self._identity / self._h**2
+
+
+class Elasticity:
+    """sum_q V_q Psi(F_q): hyperelastic energy by cubature; F is affine in y, so everything is a few GEMMs over G.
+
+    ``stiffness`` (Q,) scales the Lame parameters point by point.
+    """
+
+    def __init__(self, model: ReducedModel, stiffness: Float64[np.ndarray, " q"] | None = None) -> None:
+        from splatanim.dynamics.materials import MODELS
+
+        mu, lam = model.material.lame
+        factor = np.ones(len(model.rest)) if stiffness is None else np.asarray(stiffness, np.float64)
+        self._model = model
+        self._law = (MODELS[model.material.model], mu * factor, lam * factor, model.material.stretch_limit)
+        self._slope = model.slope
+        self._slope_points = model.slope.reshape(len(model.rest), 3, -1)
+        self._held = np.zeros((3, model.held_shape.shape[1]))
+        self._cached: tuple[bytes, bool, np.ndarray, np.ndarray] | None = None
+
+    def begin_step(self, step: Step) -> None:
+        self._held = step.held_next
+        self._cached = None
+
+    def energy(self, y: Vector) -> float:
+        from splatanim.dynamics.materials import energies
+
+        model, mu, lam, limit = self._law
+        return energies(model, self._model.deformation_gradients(y, self._held), self._model.volumes, mu, lam, limit)
+
+    def gradient(self, y: Vector) -> Vector:
+        stress, _ = self._derivatives(y, None)
+        rows = stress.transpose(0, 2, 1).reshape(-1, 3)  # (3Q, 3): rows point-major, then c; columns r
+        return np.ascontiguousarray((self._slope.T @ rows).T).ravel()
+
+    def hessian(self, y: Vector, psd: bool = True) -> Matrix:
+        from splatanim.dynamics.materials import spread_tangents
+
+        k = self._slope.shape[1]
+        spread = spread_tangents(self._derivatives(y, psd)[1], self._slope_points).reshape(-1, 6 * k)
+        blocks = (self._slope.T @ spread).reshape(k, 6, k)
+        out = np.empty((3, k, 3, k))
+        pair = 0
+        for r in range(3):
+            for s in range(r, 3):
+                out[r, :, s, :] = blocks[:, pair]
+                out[s, :, r, :] = blocks[:, pair].T
+                pair += 1
+        return out.reshape(3 * k, 3 * k)
+
+    def _derivatives(self, y: Vector, psd: bool | None) -> tuple[np.ndarray, np.ndarray]:
+        """Stresses and tangents, shared by the gradient (psd None: any) and the Hessian of the same y."""
+        from splatanim.dynamics.materials import stresses_and_tangents
+
+        key = y.tobytes()
+        if self._cached is None or self._cached[0] != key or (psd is not None and self._cached[1] != psd):
+            model, mu, lam, limit = self._law
+            f = self._model.deformation_gradients(y, self._held)
+            stress, tangent = stresses_and_tangents(model, f, self._model.volumes, mu, lam, limit, bool(psd))
+            self._cached = (key, bool(psd), stress, tangent)
+        return self._cached[2], self._cached[3]
+
+
+class Load:
+    """-f . z, forces held fixed during a solve (eq. 13): gravity, pokes, wind.
+
+    ``forces(time)`` gives the force on every cubature point (Q, 3) [N]; f_z = J_phi^T f_x.
+    """
+
+    def __init__(self, model: ReducedModel, forces) -> None:
+        self._shape = model.shape
+        self._forces = forces
+        self._reduced = np.zeros(model.dof)
+        self._zero = np.zeros((model.dof, model.dof))
+
+    def begin_step(self, step: Step) -> None:
+        self._reduced = np.ascontiguousarray((self._shape.T @ self._forces(step.target_time)).T).ravel()
+
+    def energy(self, y: Vector) -> float:
+        return -float(self._reduced @ y)
+
+    def gradient(self, y: Vector) -> Vector:
+        return -self._reduced
+
+    def hessian(self, y: Vector, psd: bool = True) -> Matrix:
+        return self._zero
+
+
+def gravity(model: ReducedModel, acceleration: Float64[np.ndarray, " 3"]) -> Load:
+    """The weight of every cubature point under a constant acceleration [m/s^2]."""
+    forces = model.masses[:, None] * np.asarray(acceleration, np.float64)
+    return Load(model, lambda _time: forces)
+
+
+def poke(model: ReducedModel, centre, radius: float, impulse: Float64[np.ndarray, " 3"], start: float, length: float):
+    """A push: an ``impulse`` [N s] spread over points by a Gaussian of ``radius`` [m] and over time by a half sine."""
+    weight = gaussian_kernel(model.rest, centre, radius) * model.masses
+    share = weight / weight.sum()
+
+    def forces(time: float) -> np.ndarray:
+        phase = (time - start) / length
+        strength = np.pi / (2.0 * length) * np.sin(np.pi * phase) if 0.0 < phase < 1.0 else 0.0
+        return share[:, None] * (strength * np.asarray(impulse))
+
+    return Load(model, forces)
+
+
+def gaussian_kernel(points: Float64[np.ndarray, "n 3"], centre, radius: float) -> Float64[np.ndarray, " n"]:
+    return np.exp(-0.5 * np.sum((points - np.asarray(centre)) ** 2, axis=1) / radius**2)
+
+
+class Drag:
+    """1/2 sum_q k_q |x_q - (X_q + u(t))|^2: a Gaussian-kernel spring from the grabbed spot to a moving target.
+
+    The paper's local dragging force (III-D) held implicitly, so that a stiff drag at a large step stays stable. The
+    spring has mass-proportional weights k_q = stiffness * m_q * kernel_q [N/m] with ``stiffness`` in 1/s^2;
+    ``offset(time)`` is the target's displacement u (3,) or None once it is let go.
+    """
+
+    def __init__(self, model: ReducedModel, centre, radius: float, stiffness: float, offset) -> None:
+        self._model = model
+        self._weight = stiffness * model.masses * gaussian_kernel(model.rest, centre, radius)
+        self._block = model.shape.T @ (self._weight[:, None] * model.shape)
+        self._offset = offset
+        self._active = False
+        self._target = np.zeros((len(model.rest), 3))
+
+    def begin_step(self, step: Step) -> None:
+        offset = self._offset(step.target_time)
+        self._active = offset is not None
+        if offset is not None:
+            self._target = np.asarray(offset) - self._model.held_shape @ step.held_next.T
+
+    def _error(self, y: Vector) -> np.ndarray:
+        return self._model.shape @ y.reshape(3, -1).T - self._target
+
+    def energy(self, y: Vector) -> float:
+        return 0.5 * float(np.sum(self._weight[:, None] * self._error(y) ** 2)) if self._active else 0.0
+
+    def gradient(self, y: Vector) -> Vector:
+        if not self._active:
+            return np.zeros_like(y)
+        return np.ascontiguousarray((self._model.shape.T @ (self._weight[:, None] * self._error(y))).T).ravel()
+
+    def hessian(self, y: Vector, psd: bool = True) -> Matrix:
+        return np.kron(np.eye(3), self._block if self._active else np.zeros_like(self._block))

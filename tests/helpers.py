@@ -1,0 +1,55 @@
+"""Seeded scenes and closed forms that several tests share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from splatanim.data import Cubature, Domain, Splats
+
+DATA = Path(os.environ.get("SPLATANIM_DATA", Path(__file__).parent.parent.parent / "shared" / "data"))
+
+
+def data_file(name: str) -> Path:
+    """A file of the data folder; the test is skipped where it is absent."""
+    path = DATA / name
+    if not path.exists():
+        pytest.skip(f"{path} is not here (set SPLATANIM_DATA to the data folder)")
+    return path
+
+
+def box_cubature(cells: tuple[int, int, int], spacing: float, stride: int = 1) -> Cubature:
+    """A box of voxels centred at the origin; every voxel (or block of stride^3) is a cubature point."""
+    grid = np.stack(np.meshgrid(*(np.arange(n) for n in cells), indexing="ij"), axis=-1).reshape(-1, 3)
+    origin = -0.5 * spacing * np.array(cells, float)
+    domain = Domain(grid, origin, spacing)
+    coarse = [np.arange(n // stride) for n in cells]
+    blocks = np.stack(np.meshgrid(*coarse, indexing="ij"), axis=-1).reshape(-1, 3)
+    points = origin + (blocks + 0.5) * stride * spacing
+    volumes = np.full(len(points), (stride * spacing) ** 3)
+    low, high = origin, -origin
+    ends = np.stack(np.meshgrid(*([a, 0.5 * (a + b), b] for a, b in zip(low, high, strict=True)), indexing="ij"), -1)
+    surface = ends.reshape(-1, 3)
+    surface = surface[(np.abs(surface) > 1e-12).any(axis=1)]
+    return Cubature(points, volumes, surface, domain, "box")
+
+
+def random_splats(count: int, degree: int = 3, seed: int = 0) -> Splats:
+    """Random splats in [-1, 1]^3 with unit quaternions."""
+    rng = np.random.default_rng(seed)
+    q = rng.normal(size=(count, 4))
+    return Splats(
+        rng.uniform(-1, 1, (count, 3)).astype(np.float32),
+        (q / np.linalg.norm(q, axis=1, keepdims=True)).astype(np.float32),
+        (np.log(0.05) + 0.5 * rng.normal(size=(count, 3))).astype(np.float32),
+        rng.normal(1.0, 1.5, count).astype(np.float32),
+        (0.3 * rng.normal(size=(count, (degree + 1) ** 2, 3))).astype(np.float32),
+    )
+
+
+def random_rotation(rng: np.random.Generator) -> np.ndarray:
+    q, _ = np.linalg.qr(rng.normal(size=(3, 3)))
+    return q * np.sign(np.linalg.det(q))
