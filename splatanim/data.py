@@ -62,7 +62,7 @@ class Splats:
 
     @property
     def opacities(self) -> Float32[np.ndarray, " n"]:
-        return (1.0 / (1.0 + np.exp(-self.raw_opacities))).astype(np.float32)
+        return (1.0 / (1.0 + np.exp(-np.clip(self.raw_opacities, -30.0, 30.0)))).astype(np.float32)
 
     def select(self, rows: np.ndarray) -> Splats:
         """The splats at a boolean mask or at indices, extras included."""

@@ -177,14 +177,15 @@ def needle_mask(splats: Splats, size: float) -> Bool[np.ndarray, " n"]:
 def _far_mask(means: np.ndarray, opacity: np.ndarray) -> Bool[np.ndarray, " n"]:
     """True for splats in small components far from the object."""
     centre, size = _middle(means, opacity)
-    if size == 0:
+    if size < 1e-25:  # all in one place, as far as float32 can tell
         return np.zeros(len(means), bool)
     # A few splats a voxel on average, so that surfaces connect.
     resolution = float(np.clip(0.7 * np.count_nonzero(opacity >= VISIBLE) ** (1 / 3), 4, 48))
     voxel = size / resolution
     packed = np.zeros(len(means), np.int64)
     for axis in range(3):
-        cells = np.floor((means[:, axis] - np.float32(centre[axis])) / np.float32(voxel))
+        with np.errstate(over="ignore"):  # infinitely far is clipped as well
+            cells = np.floor((means[:, axis] - np.float32(centre[axis])) / np.float32(voxel))
         packed = (packed << 21) | np.clip(cells + _CELL_LIMIT, 2, 2 * _CELL_LIMIT - 3).astype(np.int64)
     keys, inverse = np.unique(packed, return_inverse=True)
     mass = np.bincount(inverse, opacity)

@@ -18,8 +18,8 @@ import difflib
 import numpy as np
 from numba import njit
 
-from splatanim.data import Material
 from splatanim._small import project_psd, signed_svd
+from splatanim.data import Material
 from splatanim.errors import InputError
 
 MODELS = {"neohookean": 0, "corotated": 1, "linear": 2}

@@ -62,12 +62,15 @@ def rest_state(model: ReducedModel) -> State:
     return State(np.zeros(model.dof), np.zeros(model.dof))
 
 
-def moving_state(model: ReducedModel, offset, velocity, h: float) -> State:
-    """The rest shape displaced by ``offset`` [m] with a uniform ``velocity`` [m/s]; needs an unpinned model."""
-    ones = np.ones(len(model.rest)) * model.masses
-    unit = model.shape.T @ ones  # M-projection of the constant, which lies in the span
-    y = np.concatenate([unit * d for d in np.asarray(offset, np.float64)])
-    v = np.concatenate([unit * d for d in np.asarray(velocity, np.float64)])
+def placed_state(model: ReducedModel, displacement, velocity, h: float) -> State:
+    """The rest shape under an affine ``displacement`` Z (3, 4) with the velocity field V [X; 1], V (3, 4) [1/s, m/s].
+
+    Affine fields lie in the span of an unpinned model; otherwise this is their mass-weighted projection.
+    """
+    one = np.concatenate([model.rest, np.ones((len(model.rest), 1))], axis=1)
+    project = (model.shape * model.masses[:, None]).T @ one  # (K, 4)
+    y = (np.asarray(displacement, np.float64) @ project.T).ravel()
+    v = (np.asarray(velocity, np.float64) @ project.T).ravel()
     return State(y, y - h * v)
 
 

@@ -171,26 +171,27 @@ def gaussian_kernel(points: Float64[np.ndarray, "n 3"], centre, radius: float) -
 
 
 class Drag:
-    """1/2 sum_q k_q |x_q - (X_q + u(t))|^2: a Gaussian-kernel spring from the grabbed spot to a moving target.
+    """1/2 sum_q k_q |x_q - (X_q + Z(t) [X_q; 1])|^2: springs from a part of the object to where it should be.
 
     The paper's local dragging force (III-D) held implicitly, so that a stiff drag at a large step stays stable. The
-    spring has mass-proportional weights k_q = stiffness * m_q * kernel_q [N/m] with ``stiffness`` in 1/s^2;
-    ``offset(time)`` is the target's displacement u (3,) or None once it is let go.
+    springs are k_q = stiffness * m_q * kernel_q [N/m], ``stiffness`` in 1/s^2, ``kernel`` (Q,) for instance
+    :func:`gaussian_kernel`. ``target(time)`` is the wanted affine displacement Z (3, 4), or None once let go.
     """
 
-    def __init__(self, model: ReducedModel, centre, radius: float, stiffness: float, offset) -> None:
+    def __init__(self, model: ReducedModel, kernel: Float64[np.ndarray, " q"], stiffness: float, target) -> None:
         self._model = model
-        self._weight = stiffness * model.masses * gaussian_kernel(model.rest, centre, radius)
+        self._weight = stiffness * model.masses * kernel
         self._block = model.shape.T @ (self._weight[:, None] * model.shape)
-        self._offset = offset
+        self._target_of = target
         self._active = False
         self._target = np.zeros((len(model.rest), 3))
 
     def begin_step(self, step: Step) -> None:
-        offset = self._offset(step.target_time)
-        self._active = offset is not None
-        if offset is not None:
-            self._target = np.asarray(offset) - self._model.held_shape @ step.held_next.T
+        z = self._target_of(step.target_time)
+        self._active = z is not None
+        if z is not None:
+            wanted = self._model.rest @ z[:, :3].T + z[:, 3]
+            self._target = wanted - self._model.held_shape @ step.held_next.T
 
     def _error(self, y: Vector) -> np.ndarray:
         return self._model.shape @ y.reshape(3, -1).T - self._target
