@@ -58,7 +58,7 @@ class PlaneContact:
     Energy: sum_j k/2 max(0, margin - d_j)^2 + sum_j mu lambda_j f0(|u_j|), with d_j the height over the plane, u_j the
     slip along it since the step began (relative to the plane's own motion), lambda_j the normal force at the start
     of the step (lagged) and f0 the C^1 smoothing of |u| below the stick distance (Li et al. 2020, IPC, eq. 13-14).
-    A point under the rectangle by more than ``thickness`` belongs to the far side and is left alone.
+    A point under a finite rectangle by more than ``thickness`` belongs to the far side and is left alone.
     """
 
     def __init__(self, model: ReducedModel, plane: Plane, friction: float, gravity: float) -> None:
@@ -68,7 +68,8 @@ class PlaneContact:
         self.margin = _MARGIN * model.size
         speed = np.sqrt(2.0 * max(gravity, 1.0) * model.size)
         self.stiffness = model.mass * (speed / self.margin) ** 2  # one point alone stops the fall within the margin
-        self._thickness = 0.25 * model.size
+        # a half-space has no far side: whatever fell through it in one long step is pushed back
+        self._thickness = 0.25 * model.size if np.isfinite(plane.half_extents).any() else np.inf
         self._stick = _STICK_SPEED * model.size
         n = len(model.contact_rest)
         self._held_part = np.zeros((n, 3))

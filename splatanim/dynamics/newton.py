@@ -38,14 +38,21 @@ class NewtonReport:
 
 
 def minimise(
-    terms: Sequence[Term], start: Vector, *, tolerance: float, unit: float = 1.0, max_iterations: int = 30
+    terms: Sequence[Term],
+    start: Vector,
+    *,
+    tolerance: float,
+    unit: float = 1.0,
+    max_iterations: int = 30,
+    min_iterations: int = 0,
 ) -> tuple[Vector, NewtonReport]:
     """Minimise the sum of ``terms`` from ``start`` by Newton's method with a backtracking line search.
 
     The exact Hessian is used wherever it is positive definite, for quadratic convergence, and the projected one
     elsewhere, for a descent direction. Converged means |gradient| * unit <= tolerance, at the point that is returned.
     ``unit`` makes the gradient comparable across scales: the simulator passes h^2 / sqrt(mass), which turns it into
-    metres of displacement.
+    metres of displacement. With ``min_iterations`` a start that is good enough already is improved all the same: an
+    inertial guess always is when steps are short, and taking it as it is would leave out the forces.
     """
     y = np.array(start, np.float64)
     value = sum(term.energy(y) for term in terms)
@@ -54,17 +61,20 @@ def minimise(
         residual = float(np.linalg.norm(gradient)) * unit
         if not np.isfinite(residual):
             return y, NewtonReport(False, iteration, residual, "the energy is not finite")
-        if residual <= tolerance:
+        if residual <= tolerance and (iteration >= min_iterations or residual == 0.0):
             return y, NewtonReport(True, iteration, residual, "converged")
         if iteration == max_iterations:
             break
         step = -_solve(terms, y, gradient)
+        step *= _longest(terms, y, step)
         length, trial = _line_search(terms, y, step, value, float(gradient @ step))
         ahead = y + (length or 1.0) * step
         slope = np.add.reduce([term.gradient(ahead) for term in terms])
         if length == 0.0:
             # Energies agree to rounding before gradients do: a step that shrinks the gradient is still progress.
             if not np.linalg.norm(slope) < 0.5 * np.linalg.norm(gradient):
+                if residual <= tolerance:
+                    return y, NewtonReport(True, iteration, residual, "converged")
                 return y, NewtonReport(False, iteration, residual, "the line search found no descent")
             trial = sum(term.energy(ahead) for term in terms)
         y, value, gradient = ahead, trial, slope
@@ -89,15 +99,17 @@ def _solve(terms: Sequence[Term], y: Vector, gradient: Vector) -> Vector:
     return gradient / max(scale, 1e-300)
 
 
+def _longest(terms: Sequence[Term], y: Vector, step: Vector) -> float:
+    """The share of a step that every term admits."""
+    bounds = [term.max_step(y, step) for term in terms if hasattr(term, "max_step")]
+    return min([1.0, *bounds])
+
+
 def _line_search(
     terms: Sequence[Term], y: np.ndarray, step: np.ndarray, value: float, slope: float
 ) -> tuple[float, float]:
-    """Armijo backtracking from the largest admissible step; returns (length, energy there), length 0 if none."""
+    """Armijo backtracking from the whole step; returns (length, energy there), length 0 if none."""
     length = 1.0
-    for term in terms:
-        bound = getattr(term, "max_step", None)
-        if bound is not None:
-            length = min(length, bound(y, step))
     rounding = 1e-13 * abs(value)
     for _ in range(40):
         trial = sum(term.energy(y + length * step) for term in terms)

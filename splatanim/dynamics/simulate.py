@@ -128,4 +128,5 @@ def _advance(
         tolerance=_TOLERANCE * model.size,
         unit=step.h**2 / np.sqrt(model.mass),
         max_iterations=max_iterations,
+        min_iterations=1,
     )

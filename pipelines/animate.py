@@ -1,0 +1,245 @@
+"""``splatanim animate``: from a splat file to a moving picture, one stage after the other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+from tyro.conf import Positional, UseAppendAction, arg
+
+from pipelines.progress import Progress
+from splatanim.binding import Handles
+from splatanim.data import Cubature, Frame, Material, Splats
+from splatanim.dynamics.motions import Direction
+from splatanim.dynamics.simulate import Trajectory
+from splatanim.errors import InputError
+from splatanim.field import SkinningField
+from splatanim.formats.base import ReadResult
+from splatanim.inspect import Inspection
+from splatanim.metrics import SkinningMetrics
+
+LONGEST_STEP = 1.0 / 120.0  # s; frames further apart are cut into substeps
+SAMPLE = "jelly"
+
+
+@dataclass(frozen=True)
+class AnimateConfig:
+    """Animate a 3D Gaussian splat capture with elastic physics and write an MP4.
+
+    Args:
+        scene: The .ply to animate; without one, the bundled sample.
+        output: The .mp4 to write; by default beside the scene, under its name.
+        motion: What happens to it: drop, poke, sway, squash, twist, drag or ramp.
+        material: A preset: jelly, slime, plush, cloth, flesh, foam, leaf, rubber, leather, wood or metal.
+        young: Young's modulus [Pa] instead of the preset's.
+        poisson: Poisson's ratio instead of the preset's.
+        density: Density [kg/m^3] instead of the preset's.
+        object_size: The object's longest side in metres; it sets how fast things fall and how far they sag.
+        seconds: Length of the film.
+        fps: Frames per second.
+        size: Size of the picture in pixels, WIDTHxHEIGHT.
+        camera: orbit, fixed, or a nerfstudio camera_path.json or transforms.json.
+        background: Red, green and blue of the background, 0 to 1.
+        stage: Draw the ground and other planes with soft shadows.
+        up: Which way is up: auto, +y, -y, +z, -z, +x or -x.
+        pin: What is held: auto (the motion's own choice), none, bottom, top, or a box x0,y0,z0,x1,y1,z1 in the
+            file's coordinates.
+        handles: Number of skinning handles.
+        field: The skinning field: gaussians (learning-free, milliseconds) or eigenmodes (exact, slower).
+        export: ply:DIR for a splat sequence frame_0000.ply ..., npz:FILE for handles and weights; repeatable.
+        report: Write what happened as JSON.
+        seed: Seed of everything random; the same seed gives the same film.
+        backend: Rasteriser: auto, cpu or cuda.
+    """
+
+    scene: Positional[Path | None] = None
+    output: Annotated[Path | None, arg(aliases=["-o"])] = None
+    motion: str = "drop"
+    material: str = "jelly"
+    young: float | None = None
+    poisson: float | None = None
+    density: float | None = None
+    object_size: float = 1.0
+    seconds: float = 4.0
+    fps: float = 30.0
+    size: str = "640x640"
+    camera: str = "orbit"
+    background: str = "1,1,1"
+    stage: bool = True
+    up: str = "auto"
+    pin: str = "auto"
+    handles: int = 16
+    field: Literal["gaussians", "eigenmodes"] = "gaussians"
+    export: UseAppendAction[tuple[str, ...]] = ()
+    report: Path | None = None
+    seed: int = 0
+    backend: Literal["auto", "cpu", "cuda"] = "auto"
+
+    @property
+    def frames(self) -> int:
+        return max(1, round(self.seconds * self.fps))
+
+
+@dataclass
+class Timings:
+    """Wall seconds of each stage, in the report's order."""
+
+    seconds: dict[str, float] = field(
+        default_factory=lambda: dict.fromkeys(("load", "sample", "field", "simulate", "pose", "render", "encode"), 0.0)
+    )
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] += time.perf_counter() - start
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A loaded capture, ready to be bound: floaters out, in Morton order, with its place in the simulator."""
+
+    splats: Splats
+    order: np.ndarray
+    inspection: Inspection
+    frame: Frame
+
+
+@dataclass(frozen=True)
+class Result:
+    """What an animation was: everything that the summary and the report say."""
+
+    output: Path
+    subject: Subject
+    cubature: Cubature
+    handles: Handles
+    material: Material
+    metrics: SkinningMetrics
+    trajectory: Trajectory
+    timings: dict[str, float]
+    notes: tuple[str, ...]
+    config: AnimateConfig
+
+
+def animate(config: AnimateConfig, progress: Progress | None = None) -> Result:
+    """Run the whole job; raises :class:`InputError` or ``OutputError`` with a message for the user."""
+    from pipelines.cameras import parse_colour, parse_size
+    from pipelines.film import film, parse_exports
+    from splatanim.dynamics.reduced import reduce
+    from splatanim.dynamics.simulate import Settings, placed_state, simulate
+    from splatanim.metrics import skinning_metrics
+    from splatanim.sampling.cubature import cubature_from_splats
+    from splatanim.transforms import bind_splats
+
+    progress = progress or Progress()
+    timings = Timings()
+    for check, text in ((parse_exports, config.export), (parse_size, config.size), (parse_colour, config.background)):
+        check(text)  # before the work, not after it
+    output = output_path(config)
+    with timings.stage("load"), progress.spinner("reading the capture"):
+        subject = prepare(read(config), config.up, config.object_size, config.scene or SAMPLE)
+    with timings.stage("sample"), progress.spinner("finding the inside"):
+        cubature = cubature_from_splats(subject.splats, subject.frame, seed=config.seed)
+    material = chosen_material(config)
+    direction = direct_subject(config, subject, cubature)
+    with timings.stage("field"), progress.spinner("binding the skinning field"):
+        handles = Handles(bind_field(config, cubature), direction.regions)
+        metrics = skinning_metrics(handles.field.weights(cubature.domain.centres))
+        model = reduce(cubature, handles, material)
+        bound = bind_splats(subject.splats, subject.frame, handles)
+    settings = Settings(config.frames, config.fps, max(1, int(np.ceil(1.0 / (config.fps * LONGEST_STEP) - 1e-9))))
+    with timings.stage("simulate"), progress.bar("simulating", config.frames - 1) as tick:
+        state = placed_state(model, direction.displacement, direction.velocity, settings.h)
+        trajectory = simulate(model, direction.build(model), settings, state, on_frame=lambda _k: tick())
+    story = (trajectory, direction, cubature, handles)
+    notes = film(config, output, subject, bound, story, timings, progress)
+    return Result(
+        output, subject, cubature, handles, material, metrics, trajectory, timings.seconds, tuple(notes), config
+    )
+
+
+def output_path(config: AnimateConfig) -> Path:
+    if config.output is not None:
+        return config.output
+    return config.scene.with_suffix(".mp4") if config.scene else Path(f"{SAMPLE}.mp4")
+
+
+def read(config: AnimateConfig) -> ReadResult:
+    """The scene's file, or the bundled sample."""
+    from splatanim.formats import read_splats
+    from splatanim.samples import make_sample
+
+    if config.scene is not None:
+        return read_splats(config.scene)
+    splats = make_sample(SAMPLE, seed=config.seed)
+    return ReadResult(splats, "sample", len(splats), up="-y")
+
+
+def prepare(result: ReadResult, up: str, object_size: float, file: Path | str) -> Subject:
+    """Inspect a capture, set its floaters aside and place it in the simulator."""
+    from splatanim.inspect import analyse, floater_mask, robust_bounds, up_vector
+    from splatanim.render.order import morton_order
+
+    if not object_size > 0:
+        raise InputError(f"--object-size {object_size} must be positive (metres).")
+    inspection = analyse(result, file=str(file), up=None if up == "auto" else up)
+    kept = np.flatnonzero(~floater_mask(result.splats))
+    order = kept[morton_order(result.splats.means[kept])]
+    splats = result.splats.select(order)
+    low, high = robust_bounds(splats)
+    longest = float((high - low).max())
+    if not longest > 0:
+        raise InputError(f"{file}: all splats lie at one point; there is no object to animate.")
+    centre = 0.5 * (np.asarray(low) + high)
+    frame = Frame(tuple(centre.tolist()), object_size / longest, up_vector(inspection.up))
+    return Subject(splats, order, inspection, frame)
+
+
+def chosen_material(config: AnimateConfig) -> Material:
+    """The preset, with whatever the user overrides."""
+    import dataclasses
+
+    from splatanim.dynamics.materials import preset
+
+    changes = {key: getattr(config, key) for key in ("young", "poisson", "density") if getattr(config, key) is not None}
+    return dataclasses.replace(preset(config.material), **changes)
+
+
+def direct_subject(config: AnimateConfig, subject: Subject, cubature: Cubature) -> Direction:
+    """Set the motion up on the object's own extent (that of its contact points)."""
+    from splatanim.dynamics.motions import body_of, direct
+
+    low, high = cubature.surface.min(axis=0), cubature.surface.max(axis=0)
+    body = body_of(low, high, np.asarray(subject.frame.up), config.seconds)
+    pin = None if config.pin == "auto" else config.pin
+    if pin not in (None, "none", "bottom", "top"):
+        pin = _box_to_sim(pin, subject)
+    return direct(config.motion, body, chosen_material(config), pin)
+
+
+def _box_to_sim(text: str, subject: Subject) -> str:
+    """A box in file coordinates, as the simulator's."""
+    try:
+        corners = np.array([float(part) for part in text.removeprefix("box:").split(",")]).reshape(2, 3)
+    except ValueError:
+        return text  # the motion names what is wrong
+    sim = subject.frame.to_sim(corners - np.asarray(subject.splats.offset))
+    return ",".join(repr(float(v)) for v in sim.ravel())
+
+
+def bind_field(config: AnimateConfig, cubature: Cubature) -> SkinningField:
+    from splatanim.field.eigenmodes import bind_eigenmodes
+    from splatanim.field.gaussians import bind_gaussians
+
+    if config.handles < 1:
+        raise InputError(f"--handles {config.handles}: at least one handle is needed (16 is usual).")
+    if config.field == "eigenmodes":
+        return bind_eigenmodes(cubature.domain, config.handles)
+    return bind_gaussians(cubature.domain, config.handles, seed=config.seed)
