@@ -37,6 +37,23 @@ class NewtonReport:
     reason: str
 
 
+class _Quadratic:
+    """The second-order model of an expensive energy around ``centre``: what the inner solve sees of it."""
+
+    def __init__(self, centre: Vector, gradient: Vector, hessian: np.ndarray) -> None:
+        self._centre, self._gradient, self._hessian = centre, gradient, hessian
+
+    def energy(self, y: Vector) -> float:
+        d = y - self._centre
+        return float(self._gradient @ d + 0.5 * (d @ (self._hessian @ d)))
+
+    def gradient(self, y: Vector) -> Vector:
+        return self._gradient + self._hessian @ (y - self._centre)
+
+    def hessian(self, y: Vector, psd: bool = True) -> np.ndarray:
+        return self._hessian
+
+
 def minimise(
     terms: Sequence[Term],
     start: Vector,
@@ -45,18 +62,25 @@ def minimise(
     unit: float = 1.0,
     max_iterations: int = 30,
     min_iterations: int = 0,
+    sharp: Sequence[Term] = (),
 ) -> tuple[Vector, NewtonReport]:
-    """Minimise the sum of ``terms`` from ``start`` by Newton's method with a backtracking line search.
+    """Minimise the sum of ``terms`` and ``sharp`` from ``start`` by Newton's method with a backtracking line search.
 
     The exact Hessian is used wherever it is positive definite, for quadratic convergence, and the projected one
-    elsewhere, for a descent direction. Converged means |gradient| * unit <= tolerance, at the point that is returned.
-    ``unit`` makes the gradient comparable across scales: the simulator passes h^2 / sqrt(mass), which turns it into
-    metres of displacement. With ``min_iterations`` a start that is good enough already is improved all the same: an
-    inertial guess always is when steps are short, and taking it as it is would leave out the forces.
+    elsewhere, for a descent direction. ``sharp`` terms are cheap and have kinks that a quadratic misses (contact,
+    friction): each iteration minimises the quadratic model of ``terms`` plus the sharp terms as they are (a proximal
+    Newton step; Lee, Sun & Saunders 2014), so that the expensive Hessian is not spent on sorting out contacts.
+
+    Converged means |gradient of the whole| * unit <= tolerance, at the point that is returned. ``unit`` makes the
+    gradient comparable across scales: the simulator passes h^2 / sqrt(mass), which turns it into metres. With
+    ``min_iterations`` a start that is good enough already is improved all the same: an inertial guess always is when
+    steps are short, and taking it as it is would leave out the forces.
     """
     y = np.array(start, np.float64)
-    value = sum(term.energy(y) for term in terms)
-    gradient = np.add.reduce([term.gradient(y) for term in terms])
+    every = [*terms, *sharp]
+    value = _energy(every, y)
+    smooth = _gradient(terms, y)
+    gradient = smooth + _gradient(sharp, y) if sharp else smooth
     for iteration in range(max_iterations + 1):
         residual = float(np.linalg.norm(gradient)) * unit
         if not np.isfinite(residual):
@@ -65,38 +89,63 @@ def minimise(
             return y, NewtonReport(True, iteration, residual, "converged")
         if iteration == max_iterations:
             break
-        step = -_solve(terms, y, gradient)
-        step *= _longest(terms, y, step)
-        length, trial = _line_search(terms, y, step, value, float(gradient @ step))
+        step = _step(terms, sharp, y, smooth, 0.1 * tolerance, unit)
+        step *= _longest(every, y, step)
+        expected = float(smooth @ step) + _energy(sharp, y + step) - _energy(sharp, y)
+        length, trial = _line_search(every, y, step, value, min(expected, 0.0))
         ahead = y + (length or 1.0) * step
-        slope = np.add.reduce([term.gradient(ahead) for term in terms])
+        smooth_ahead = _gradient(terms, ahead)
+        slope = smooth_ahead + _gradient(sharp, ahead) if sharp else smooth_ahead
         if length == 0.0:
             # Energies agree to rounding before gradients do: a step that shrinks the gradient is still progress.
             if not np.linalg.norm(slope) < 0.5 * np.linalg.norm(gradient):
                 if residual <= tolerance:
                     return y, NewtonReport(True, iteration, residual, "converged")
                 return y, NewtonReport(False, iteration, residual, "the line search found no descent")
-            trial = sum(term.energy(ahead) for term in terms)
-        y, value, gradient = ahead, trial, slope
+            trial = _energy(every, ahead)
+        y, value, smooth, gradient = ahead, trial, smooth_ahead, slope
     return y, NewtonReport(False, max_iterations, residual, f"stopped after {max_iterations} iterations")
 
 
-def _solve(terms: Sequence[Term], y: Vector, gradient: Vector) -> Vector:
-    """H^-1 g by Cholesky: the exact Hessian, else the projected one, else that with a growing diagonal shift."""
+def _energy(terms: Sequence[Term], y: Vector) -> float:
+    return float(sum(term.energy(y) for term in terms))
+
+
+def _gradient(terms: Sequence[Term], y: Vector) -> Vector:
+    return np.add.reduce([term.gradient(y) for term in terms])
+
+
+def _step(
+    terms: Sequence[Term], sharp: Sequence[Term], y: Vector, gradient: Vector, tolerance: float, unit: float
+) -> Vector:
+    """The Newton step: -H^-1 g by Cholesky, or with sharp terms the minimiser of the model and them."""
     for psd in (False, True):
         hessian = np.add.reduce([term.hessian(y, psd) for term in terms])
         try:
-            return cho_solve(cho_factor(hessian, lower=True, check_finite=False), gradient, check_finite=False)
+            factor = cho_factor(hessian, lower=True, check_finite=False)
+            break
         except LinAlgError:
             continue
-    scale = float(np.abs(np.diagonal(hessian)).max())
+    else:
+        hessian, factor = _shifted(hessian)
+    if not sharp:
+        return -cho_solve(factor, gradient, check_finite=False)
+    model = _Quadratic(y, gradient, hessian)
+    inner, _ = minimise([model, *sharp], y, tolerance=tolerance, unit=unit, max_iterations=60)
+    return inner - y
+
+
+def _shifted(hessian: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, bool]]:
+    """The smallest diagonal shift (by decades) that lets Cholesky through where rounding has spoilt the projection."""
+    scale = max(float(np.abs(np.diagonal(hessian)).max()), 1e-300)
     for power in range(-12, 4):
         try:
             shifted = hessian + 10.0**power * scale * np.eye(len(hessian))
-            return cho_solve(cho_factor(shifted, lower=True, check_finite=False), gradient, check_finite=False)
+            return shifted, cho_factor(shifted, lower=True, check_finite=False)
         except LinAlgError:
             continue
-    return gradient / max(scale, 1e-300)
+    identity = scale * np.eye(len(hessian))
+    return identity, cho_factor(identity, lower=True)
 
 
 def _longest(terms: Sequence[Term], y: Vector, step: Vector) -> float:
@@ -112,7 +161,7 @@ def _line_search(
     length = 1.0
     rounding = 1e-13 * abs(value)
     for _ in range(40):
-        trial = sum(term.energy(y + length * step) for term in terms)
+        trial = _energy(terms, y + length * step)
         if trial <= value + 1e-4 * length * slope + rounding:
             return length, trial
         length *= 0.5

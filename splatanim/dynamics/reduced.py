@@ -83,11 +83,13 @@ def reduce(cubature: Cubature, handles: Handles, material: Material) -> ReducedM
     masses = cubature.volumes * material.density
     shape, slope, held_shape, held_slope = _shapes(cubature.points, handles)
     gram = shape.T @ (masses[:, None] * shape)
-    values, vectors = np.linalg.eigh(gram)
-    keep = values > _RANK_CUT * max(values[-1], 0.0)
-    if not keep.any() or values[-1] <= 1e-12 * masses.sum():
+    if np.diagonal(gram).max() <= 1e-12 * masses.sum():
         raise InputError("The pinned region covers the whole object: nothing is left to move. Use a smaller --pin.")
-    transform = vectors[:, keep] / np.sqrt(values[keep])
+    # w X and w have different units: columns are made comparable first, so that the cut does not depend on the size
+    norms = np.sqrt(np.maximum(np.diagonal(gram), 1e-24 * np.diagonal(gram).max()))
+    values, vectors = np.linalg.eigh(gram / np.outer(norms, norms))
+    keep = values > _RANK_CUT * values[-1]
+    transform = vectors[:, keep] / np.sqrt(values[keep]) / norms[:, None]
     contact_shape, _, contact_held, _ = _shapes(cubature.surface, handles)
     extent = cubature.domain.centres
     size = float((extent.max(axis=0) - extent.min(axis=0)).max() + cubature.domain.spacing)

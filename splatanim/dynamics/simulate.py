@@ -84,8 +84,9 @@ def simulate(
 ) -> Trajectory:
     """Run ``settings.frames`` frames from ``state`` (rest by default) under inertia, elasticity and ``terms``."""
     state = state or rest_state(model)
-    everything: list[Term] = [Inertia(model), Elasticity(model), *terms]
     contacts = [term for term in terms if isinstance(term, PlaneContact)]
+    everything: list[Term] = [Inertia(model), Elasticity(model)]
+    everything += [term for term in terms if not isinstance(term, PlaneContact)]
     frames = [model.all_handles(state.y, model.held_coordinates(0.0))]
     reports: list[NewtonReport] = []
     milliseconds: list[float] = []
@@ -94,7 +95,7 @@ def simulate(
         for substep in range(settings.substeps):
             start = clock.perf_counter()
             step = _step_data(model, state, (frame - 1) * settings.substeps + substep, settings.h)
-            y, report = _advance(model, everything, step, settings.max_iterations)
+            y, report = _advance(model, everything, contacts, step, settings.max_iterations)
             milliseconds.append(1e3 * (clock.perf_counter() - start))
             reports.append(report)
             for contact in contacts:
@@ -115,10 +116,10 @@ def _step_data(model: ReducedModel, state: State, index: int, h: float) -> Step:
 
 
 def _advance(
-    model: ReducedModel, terms: Sequence[Term], step: Step, max_iterations: int
+    model: ReducedModel, terms: Sequence[Term], contacts: Sequence[Term], step: Step, max_iterations: int
 ) -> tuple[np.ndarray, NewtonReport]:
     """One implicit step, from the inertial guess."""
-    for term in terms:
+    for term in (*terms, *contacts):
         begin = getattr(term, "begin_step", None)
         if begin is not None:
             begin(step)
@@ -128,5 +129,6 @@ def _advance(
         tolerance=_TOLERANCE * model.size,
         unit=step.h**2 / np.sqrt(model.mass),
         max_iterations=max_iterations,
+        sharp=contacts,
         min_iterations=1,
     )
