@@ -53,3 +53,20 @@ def random_splats(count: int, degree: int = 3, seed: int = 0) -> Splats:
 def random_rotation(rng: np.random.Generator) -> np.ndarray:
     q, _ = np.linalg.qr(rng.normal(size=(3, 3)))
     return q * np.sign(np.linalg.det(q))
+
+
+def branching_domain(seed: int = 0, spacing: float = 1 / 40) -> Domain:
+    """A trunk with eight seeded branches of capsules, voxelised: thin parts and forks, as plants and figures have."""
+    rng = np.random.default_rng(seed)
+    grid = np.stack(np.meshgrid(*(np.arange(48),) * 3, indexing="ij"), axis=-1).reshape(-1, 3)
+    points = (grid + 0.5) * spacing - 0.6
+    ends = [(np.array([0.0, 0.0, -0.5]), np.array([0.0, 0.0, 0.3]), 0.10)]
+    for height in np.linspace(-0.3, 0.3, 8):
+        way = rng.normal(size=3) * [1.0, 1.0, 0.4] + [0.0, 0.0, 0.3]
+        foot = np.array([0.0, 0.0, height])
+        ends.append((foot, foot + 0.4 * way / np.linalg.norm(way), rng.uniform(0.04, 0.06)))
+    inside = np.zeros(len(points), bool)
+    for a, b, radius in ends:
+        along = np.clip((points - a) @ (b - a) / ((b - a) @ (b - a)), 0.0, 1.0)
+        inside |= np.linalg.norm(points - a - along[:, None] * (b - a), axis=1) < radius
+    return Domain(grid[inside], np.full(3, -0.6), spacing)

@@ -139,7 +139,8 @@ def _ramp(body: Body, material: Material, pin: str | None) -> Direction:
     half = 1.5 * body.size
     foot = body.at(-1.0)
     slope = Plane(foot + 0.8 * half * along, normal, along, (half, half))
-    ground = Plane(foot - 0.2 * half * np.abs(along @ body.up) * body.up, body.up, body.side)
+    lowest = (body.reach(body.side) + 0.2 * half) * np.abs(along @ body.up)  # clear of the object's lower end
+    ground = Plane(foot - lowest * body.up, body.up, body.side)
     return Direction(pin_region(pin or "none", body), (slope, ground), (_weight(body),), displacement=turn)
 
 

@@ -83,7 +83,21 @@ def simulate(
     on_frame: Callable[[int], None] | None = None,
 ) -> Trajectory:
     """Run ``settings.frames`` frames from ``state`` (rest by default) under inertia, elasticity and ``terms``."""
-    state = state or rest_state(model)
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(
+        1, user_api="blas"
+    ):  # the matrices are small: waking a second thread costs more than it does
+        return _run(model, terms, settings, state or rest_state(model), on_frame)
+
+
+def _run(
+    model: ReducedModel,
+    terms: Sequence[Term],
+    settings: Settings,
+    state: State,
+    on_frame: Callable[[int], None] | None,
+) -> Trajectory:
     contacts = [term for term in terms if isinstance(term, PlaneContact)]
     everything: list[Term] = [Inertia(model), Elasticity(model)]
     everything += [term for term in terms if not isinstance(term, PlaneContact)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ from splatanim.binding import Handles
 from splatanim.dynamics.regions import Region, rotation_about, translation
 from splatanim.dynamics.simulate import Settings, simulate
 from splatanim.errors import InputError
-from tests.dynamics.models import bound_field, box_model, random_state
+from tests.dynamics.models import SOFT, bound_field, box_model, random_state
 
 LEFT = ((-np.inf,) * 3, (-0.3, np.inf, np.inf))
 BOX = ((-0.1, -0.2, -0.3), (0.2, 0.1, np.inf))
@@ -40,7 +42,7 @@ def test_the_mask_rises_smoothly_with_the_right_slope(bounds) -> None:
     region = Region(*bounds, 0.3)
     points = np.random.default_rng(1).uniform(-1.0, 1.0, (500, 3))
     d, slope = region.mask(points)
-    assert d.min() == 0.0 and d.max() == 1.0 and ((d > 0.05) & (d < 0.95)).sum() > 50
+    assert d.min() == 0.0 and d.max() == 1.0 and ((d > 0.05) & (d < 0.95)).sum() > 30
     h = 1e-6
     numeric = np.stack([(region.mask(points + h * e)[0] - region.mask(points - h * e)[0]) / (2 * h) for e in np.eye(3)])
     np.testing.assert_allclose(slope, numeric.T, atol=1e-5)
@@ -63,15 +65,16 @@ def test_weights_of_overlapping_regions_share_and_their_gradients_are_exact() ->
 
 def test_a_slowly_moved_pin_carries_the_whole_body_rigidly() -> None:
     def slow(time: float) -> np.ndarray:
-        return translation(np.array([0.0, 0.2, 0.1]) * min(time / 3.0, 1.0) ** 2)
+        t = min(time / 2.0, 1.0)
+        return translation(np.array([0.0, 0.2, 0.1]) * t * t * (3 - 2 * t))
 
-    model = box_model(regions=(Region((-np.inf,) * 3, (-0.4, np.inf, np.inf), 0.3, slow),))
-    trajectory = simulate(model, [], Settings(150))
+    model = box_model(material=replace(SOFT, young=2e6), regions=(Region((-np.inf,) * 3, (-0.4, np.inf, np.inf), 0.3, slow),))
+    trajectory = simulate(model, [], Settings(80, 30.0, 1))
     assert trajectory.converged_fraction == 1.0
     w, _ = model.handles.evaluate(model.rest)
     one = np.concatenate([model.rest, np.ones((len(model.rest), 1))], axis=1)
     moved = np.einsum("qh,hrk,qk->qr", w, trajectory.handles[-1], one)
-    np.testing.assert_allclose(moved, np.tile([0.0, 0.2, 0.1], (len(one), 1)), atol=0.01)
+    np.testing.assert_allclose(moved, np.tile([0.0, 0.2, 0.1], (len(one), 1)), atol=1e-3)
 
 
 def test_a_suddenly_moved_pin_leaves_the_body_behind() -> None:
