@@ -35,7 +35,8 @@ class AnimateConfig:
         scene: The .ply to animate; without one, the bundled sample.
         output: The .mp4 to write; by default beside the scene, under its name.
         motion: What happens to it: drop, poke, sway, squash, twist, drag or ramp.
-        material: A preset: jelly, slime, plush, cloth, flesh, foam, leaf, rubber, leather, wood or metal.
+        material: auto (foam; jelly for the bundled sample) or a preset: jelly, slime, plush, cloth, flesh, foam,
+            leaf, rubber, leather, wood or metal.
         young: Young's modulus [Pa] instead of the preset's.
         poisson: Poisson's ratio instead of the preset's.
         density: Density [kg/m^3] instead of the preset's.
@@ -60,7 +61,7 @@ class AnimateConfig:
     scene: Positional[Path | None] = None
     output: Annotated[Path | None, arg(aliases=["-o"])] = None
     motion: str = "drop"
-    material: str = "jelly"
+    material: str = "auto"
     young: float | None = None
     poisson: float | None = None
     density: float | None = None
@@ -209,7 +210,8 @@ def chosen_material(config: AnimateConfig) -> Material:
     from splatanim.dynamics.materials import preset
 
     changes = {key: getattr(config, key) for key in ("young", "poisson", "density") if getattr(config, key) is not None}
-    return dataclasses.replace(preset(config.material), **changes)
+    automatic = "foam" if config.scene else "jelly"
+    return dataclasses.replace(preset(automatic if config.material == "auto" else config.material), **changes)
 
 
 def direct_subject(config: AnimateConfig, subject: Subject, cubature: Cubature) -> Direction:

@@ -74,6 +74,11 @@ def signed_svd(f, u, s, v):
             u[i, 0], u[i, 1], u[i, 2] = u[i, 1], u[i, 2], u[i, 0]
             v[i, 0], v[i, 1], v[i, 2] = v[i, 1], v[i, 2], v[i, 0]
         s[0], s[1], s[2] = s[1], s[2], s[0]
+    if s[0] < s[1]:  # the larger first, as the second is made orthogonal to it; a quarter turn keeps V a rotation
+        for i in range(3):
+            u[i, 0], u[i, 1] = u[i, 1], -u[i, 0]
+            v[i, 0], v[i, 1] = v[i, 1], -v[i, 0]
+        s[0], s[1] = s[1], s[0]
     _normalise_first(u, s)
     _normalise_second(u, s)
     u[0, 2] = u[1, 0] * u[2, 1] - u[2, 0] * u[1, 1]

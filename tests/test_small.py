@@ -21,7 +21,12 @@ def _degenerate() -> dict[str, np.ndarray]:
     return {
         "zero": np.zeros((3, 3)),
         "rank 1": np.outer(a, b),
-        "rank 1, one entry": np.diag([0.0, 2.0, 0.0]),
+        "rank 1, x": np.diag([2.0, 0.0, 0.0]),
+        "rank 1, y": np.diag([0.0, 2.0, 0.0]),
+        "rank 1, z": np.diag([0.0, 0.0, 2.0]),
+        "rank 1, x and a trace": np.diag([2.0, 1e-16, 0.0]) + 1e-17,
+        "rank 2, no x": np.diag([0.0, 2.0, 3.0]),
+        "rank 2, no y": np.diag([2.0, 0.0, 3.0]),
         "rank 1, equal columns": np.outer(a, np.ones(3)),
         "rank 2": np.outer(a, b) + np.outer(b, a),
         "rank 2, zero column": rng.normal(size=(3, 3)) * [1.0, 0.0, 1.0],

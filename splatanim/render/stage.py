@@ -20,7 +20,7 @@ from splatanim.render.rasterize import Rendering
 _CELLS = 160  # of a shadow map, along each side
 _REACH = 2.2  # half the side of a shadow map, in units of the stage's size
 _TINT = 0.07  # how much darker than the background a plane is
-_SHADOW = 0.5  # how much darker still in full shadow
+_SHADOW = 0.6  # how much darker still in full shadow
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def shadow_map(splats: Splats, plane: StagePlane, size: float) -> Float32[np.nda
     inside = (column >= 0) & (column < _CELLS) & (row >= 0) & (row < _CELLS) & (height > -0.05)
     bins = (row * _CELLS + column)[inside]
     dark = np.zeros((_CELLS, _CELLS))
-    for reach, blur, strength in ((0.06, 1.0, 0.55), (0.35, 3.0, 0.45), (1.2, 8.0, 0.3)):
+    for reach, blur, strength in ((0.06, 1.0, 0.7), (0.35, 3.0, 0.5), (1.2, 8.0, 0.3)):
         weight = area[inside] * np.exp(-0.5 * (np.maximum(height[inside], 0.0) / reach) ** 2)
         amount = np.bincount(bins, weight, _CELLS * _CELLS).reshape(_CELLS, _CELLS) / cell**2
         layer = strength * gaussian_filter(1.0 - np.exp(-_cover(amount)), blur)
