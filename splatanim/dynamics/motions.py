@@ -76,13 +76,12 @@ class Direction:
 
 
 def body_of(low: Vector, high: Vector, up: Vector, seconds: float) -> Body:
-    """A body with horizontal axes chosen from its up vector: ``side`` along the wider horizontal extent."""
+    """A body whose ``front`` is the side that cameras see first, and ``side`` that view's right."""
+    from splatanim.render.camera import view_direction
+
     up = np.asarray(up, np.float64) / np.linalg.norm(up)
-    axes = sorted(np.eye(3), key=lambda e: abs(float(e @ up)))[:2]
-    axes.sort(key=lambda e: float(np.abs(e) @ (np.asarray(high) - low)), reverse=True)
-    side = axes[0] - (axes[0] @ up) * up
-    side = side / np.linalg.norm(side)
-    return Body(np.asarray(low, float), np.asarray(high, float), up, side, np.cross(side, up), seconds)
+    front = -view_direction(up, 0.0, 0.0)
+    return Body(np.asarray(low, float), np.asarray(high, float), up, np.cross(up, front), front, seconds)
 
 
 def pin_region(pin: str, body: Body, motion=hold_still) -> tuple[Region, ...]:
@@ -136,11 +135,9 @@ def _ramp(body: Body, material: Material, pin: str | None) -> Direction:
     turn = rotation_about(np.cross(body.up, body.side), angle, body.at(-1.0))
     along = body.side + turn[:, :3] @ body.side
     normal = body.up + turn[:, :3] @ body.up
-    half = 1.5 * body.size
-    foot = body.at(-1.0)
-    slope = Plane(foot + 0.8 * half * along, normal, along, (half, half))
-    lowest = (body.reach(body.side) + 0.2 * half) * np.abs(along @ body.up)  # clear of the object's lower end
-    ground = Plane(foot - lowest * body.up, body.up, body.side)
+    foot, half = body.at(-1.0), 1.5 * body.size
+    slope = Plane(foot + 0.75 * half * along, normal, along, (half, 0.6 * half))  # the body starts near its upper end
+    ground = Plane(foot + 1.7 * half * (along @ body.up) * body.up, body.up, body.side)
     return Direction(pin_region(pin or "none", body), (slope, ground), (_weight(body),), displacement=turn)
 
 

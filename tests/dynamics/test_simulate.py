@@ -173,6 +173,14 @@ def test_the_same_motion_at_every_scale(size: float) -> None:
     np.testing.assert_allclose(motion(size, 9.81 * 10), unit, atol=2e-6)
 
 
+def test_the_rank_cut_does_not_depend_on_the_unit_of_length() -> None:
+    pinned = (end_pin(-0.4, 0.3),)
+    expected = box_model(handles=16, regions=pinned).dof
+    for size in (2.0**-12, 2.0**12):
+        region = Region((-np.inf,) * 3, (-0.4 * size, np.inf, np.inf), 0.3 * size)
+        assert box_model(size=size, handles=16, regions=(region,)).dof == expected
+
+
 def test_a_placed_state_is_the_affine_map_and_velocity_asked_for() -> None:
     model = box_model()
     turn = rotation_about(np.array([0.0, 0.6, 0.8]), 0.7, np.array([0.1, 0.2, 0.3]))

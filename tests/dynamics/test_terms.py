@@ -10,6 +10,7 @@ import pytest
 
 from splatanim.data import Material
 from splatanim.dynamics.contact import Plane, PlaneContact
+from splatanim.dynamics.materials import energies
 from splatanim.dynamics.reduced import ReducedModel
 from splatanim.dynamics.regions import Region, rotation_about, translation
 from splatanim.dynamics.terms import Drag, Elasticity, Inertia, gaussian_kernel, gravity, poke
@@ -161,6 +162,28 @@ def test_projection_is_needed_where_the_material_is_compressed(material: str) ->
     term, step, y = _elasticity(material, (0.25, 0.3, 0.4), strain=0.1)()
     term.begin_step(step)
     assert np.linalg.eigvalsh(term.hessian(y, psd=False)).min() < 0
+
+
+def test_energies_are_the_sums_over_points_that_they_stand_for() -> None:
+    """Under moving pins, at the end of the step: inertia and elasticity of the points themselves, up to a constant."""
+    model = _model(pinned=True)
+    y, other = random_state(model), random_state(model, 0.2, seed=9)
+    step = rest_step(model, time=0.4, y=random_state(model, 0.1, 1), y_before=random_state(model, 0.1, 2))
+    inertia, elasticity = Inertia(model), Elasticity(model)
+    inertia.begin_step(step)
+    elasticity.begin_step(step)
+
+    def kinetic(z: np.ndarray) -> float:
+        ahead, now = model.positions(z, step.held_next), model.positions(step.y, step.held)
+        change = ahead - 2 * now + model.positions(step.y_before, step.held_before)
+        return float(0.5 / step.h**2 * model.masses @ (change**2).sum(axis=1))
+
+    expected = kinetic(y) - kinetic(other)
+    assert inertia.energy(y) - inertia.energy(other) == pytest.approx(expected, rel=1e-9)
+    mu, lam = (np.full(len(model.rest), value) for value in model.material.lame)
+    f = model.deformation_gradients(y, step.held_next)
+    limit = model.material.stretch_limit
+    assert elasticity.energy(y) == pytest.approx(energies(0, f, model.volumes, mu, lam, limit), rel=1e-12)
 
 
 def test_a_released_drag_pulls_no_more() -> None:
