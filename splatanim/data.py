@@ -175,6 +175,8 @@ class Material:
             raise InputError(
                 f"Material {self.name}: poisson is {self.poisson}; it must lie between -1 and 0.5 (rubber: 0.45)."
             )
+        if self.model not in ("neohookean", "corotated", "linear"):
+            raise InputError(f"Material {self.name}: model {self.model!r} is none of neohookean, corotated, linear.")
         if self.friction < 0:
             raise InputError(f"Material {self.name}: friction is {self.friction}; it must not be negative.")
 

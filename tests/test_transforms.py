@@ -215,7 +215,7 @@ def test_merge_pads_harmonics_aligns_offsets_and_keeps_shared_extras() -> None:
     np.testing.assert_array_equal(both.sh[:4, :4], one.sh)
     assert not both.sh[:4, 4:].any()
     np.testing.assert_array_equal(both.sh[4:], two.sh)
-    np.testing.assert_allclose(both.means[4:], two.means + [2.0, 0.0, -1.0], atol=1e-6)
+    np.testing.assert_allclose(both.means[4:], two.means + np.array([2.0, 0.0, -1.0]), atol=1e-6)
     assert list(both.extras) == ["a"] and both.means.dtype == np.float32
     np.testing.assert_array_equal(both.extras["a"], [0, 1, 2, 3, 0, 1, 2])
     np.testing.assert_array_equal(merge(one).means, one.means)
@@ -225,9 +225,7 @@ def _turned_camera(camera: Camera, rotation: np.ndarray) -> Camera:
     """The same camera after the world was turned: T_camera_world R^-1."""
     turn = np.eye(4)
     turn[:3, :3] = rotation.T
-    return Camera(
-        camera.T_camera_world @ turn, camera.fx, camera.fy, camera.cx, camera.cy, camera.width, camera.height
-    )
+    return Camera(camera.T_camera_world @ turn, camera.fx, camera.fy, camera.cx, camera.cy, camera.width, camera.height)
 
 
 @pytest.mark.parametrize("seed", [0, 1])

@@ -18,7 +18,7 @@ from splatanim.dynamics.terms import Matrix, Step, Vector
 from splatanim.errors import InputError
 
 _MARGIN = 2.5e-3  # of the object's size
-_STICK_SPEED = 5e-3  # of the object's size a second: below it friction acts as a viscous stick
+_STICK_SPEED = 1.6e-3  # of sqrt(gravity x size): below it (5 mm/s for 1 m on Earth) friction is a viscous stick
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class PlaneContact:
         self.stiffness = model.mass * (speed / self.margin) ** 2  # one point alone stops the fall within the margin
         # a half-space has no far side: whatever fell through it in one long step is pushed back
         self._thickness = 0.25 * model.size if np.isfinite(plane.half_extents).any() else np.inf
-        self._stick = _STICK_SPEED * model.size
+        self._stick = _STICK_SPEED * np.sqrt(max(gravity, 1.0) * model.size)
         n = len(model.contact_rest)
         self._held_part = np.zeros((n, 3))
         self._start = np.zeros((n, 3))

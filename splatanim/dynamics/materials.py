@@ -44,7 +44,7 @@ PRESETS: dict[str, Material] = {
     )
 }
 
-_LIMIT_STIFFNESS = 6.0  # dimensionless: a bar hanging under ten times its modulus stays below a stretch of about 3
+_LIMIT_STIFFNESS = 6.0  # dimensionless: a bar hanging under ten times its modulus stays below a stretch of 3.6
 
 
 def preset(name: str) -> Material:

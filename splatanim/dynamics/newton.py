@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float64
@@ -13,6 +13,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 Vector = Float64[np.ndarray, " n"]
 
 
+@runtime_checkable
 class Term(Protocol):
     """An energy [J] of the reduced coordinates y (n,), with exact gradient and Hessian.
 
@@ -131,7 +132,7 @@ def _step(
     if not sharp:
         return -cho_solve(factor, gradient, check_finite=False)
     model = _Quadratic(y, gradient, hessian)
-    inner, _ = minimise([model, *sharp], y, tolerance=tolerance, unit=unit, max_iterations=60)
+    inner, _ = minimise([model, *sharp], y, tolerance=tolerance, unit=unit, max_iterations=60, min_iterations=1)
     return inner - y
 
 

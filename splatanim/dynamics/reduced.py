@@ -18,7 +18,7 @@ from splatanim.binding import Handles, shape_functions
 from splatanim.data import Cubature, Material
 from splatanim.errors import InputError
 
-_RANK_CUT = 1e-10  # relative eigenvalue of the Gram matrix below which a direction is numerically absent
+_RANK_CUT = 1e-7  # relative eigenvalue of the Gram matrix below which a direction is numerically absent
 
 
 @dataclass(frozen=True)

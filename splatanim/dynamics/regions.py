@@ -3,12 +3,12 @@
 The paper's d is an indicator, 0 on the region and 1 elsewhere, which tears whatever crosses the border. Here d rises
 smoothly over a width, d = 1 - (1 - s/w)^2 with s the distance to the region, and the prescribed motion fades out by
 the same function: x = X + (1 - d) Z(t) [X; 1] + d sum_i W_i Z_i [X; 1]. On the region itself (d = 0) the prescribed
-displacement still holds exactly, whatever the reduced coordinates.
+displacement still holds exactly, whatever the reduced coordinates (short of another region that lies within a width).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,6 +63,6 @@ def rotation_about(
     return np.concatenate([linear, -(linear @ centre)[:, None]], axis=1)
 
 
-def translation(offset: Float64[np.ndarray, " 3"]) -> Float64[np.ndarray, "3 4"]:
+def translation(offset: Sequence[float] | Float64[np.ndarray, " 3"]) -> Float64[np.ndarray, "3 4"]:
     """The affine displacement of a translation [m]."""
     return np.concatenate([np.zeros((3, 3)), np.asarray(offset, np.float64)[:, None]], axis=1)

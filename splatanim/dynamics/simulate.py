@@ -24,7 +24,7 @@ class Settings:
     frames: int
     fps: float = 30.0
     substeps: int = 4
-    max_iterations: int = 30
+    max_iterations: int = 50
 
     @property
     def h(self) -> float:

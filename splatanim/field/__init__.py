@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Float64
 
 
+@runtime_checkable
 class SkinningField(Protocol):
     """m skinning weight functions W_i : R^3 -> R, bound to one object.
 

@@ -44,6 +44,8 @@ class Property:
 
 @dataclass(frozen=True)
 class Element:
+    """One element of a header: its name, how many rows follow, and the properties of a row."""
+
     name: str
     count: int
     properties: tuple[Property, ...]

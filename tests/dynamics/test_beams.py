@@ -34,7 +34,7 @@ def _tip(model: ReducedModel, acceleration: np.ndarray) -> np.ndarray:
     terms = [Elasticity(model), gravity(model, acceleration)]
     for term in terms:
         term.begin_step(rest_step(model))
-    y, report = minimise(terms, np.zeros(model.dof), tolerance=1e-8, unit=1 / (model.mass**0.5 * LIGHT))
+    y, report = minimise(terms, np.zeros(model.dof), tolerance=1e-6, unit=1 / (model.mass**0.5 * LIGHT))
     assert report.converged
     moved = model.contact_positions(y, np.zeros((3, 4))) - model.contact_rest
     return moved[np.isclose(model.contact_rest[:, 0], 0.5 * LENGTH)].mean(axis=0)
@@ -83,6 +83,7 @@ def test_a_hanging_bar_stretches_by_half_its_weight(kind: str) -> None:
     assert np.abs(tip[1:]).max() < 0.01 * tip[0]
 
 
+@pytest.mark.slow
 def test_more_handles_do_not_make_the_bar_softer_than_theory() -> None:
     """An under-integrated subspace would: its spare functions would find modes that no cubature point sees."""
     for kind in FIELDS:

@@ -10,6 +10,7 @@ from splatanim.dynamics.motions import MOTIONS, Body, Direction, body_of, direct
 from splatanim.dynamics.reduced import ReducedModel
 from splatanim.dynamics.simulate import Settings, Trajectory, placed_state, simulate
 from splatanim.errors import InputError
+from splatanim.render.camera import view_direction
 from tests.dynamics.models import box_model, coordinates
 
 CELLS = (5, 5, 8)
@@ -91,7 +92,7 @@ def test_sway_returns_to_where_it_stood() -> None:
 
 
 def test_squash_presses_the_top_down_and_lets_go() -> None:
-    model, direction, trajectory = _run("squash", 61, seconds=2.0)
+    model, _, trajectory = _run("squash", 61, seconds=2.0)
     tops = np.array([_points(model, z)[:, 2].max() for z in trajectory.handles]) + HALF[2]
     assert tops.min() == pytest.approx(0.65 * 2 * HALF[2], abs=0.06) and tops[-1] > 0.85 * 2 * HALF[2]
     _healthy(trajectory)
@@ -108,11 +109,12 @@ def test_twist_turns_the_top_about_the_up_axis() -> None:
 def test_a_body_chooses_upright_horizontal_axes() -> None:
     body = body_of(np.array([-1.0, -2.0, -3.0]), np.array([1.0, 2.0, 3.0]), np.array([0.0, 2.0, 0.0]), 1.0)
     np.testing.assert_allclose(body.up, [0, 1, 0])
-    np.testing.assert_allclose(body.side, [0, 0, 1])  # the wider of x and z
-    frame = np.stack([body.up, body.side, body.front])
+    np.testing.assert_allclose(body.front, -view_direction(body.up, 0.0, 0.0), atol=1e-12)  # what cameras see first
+    frame = np.stack([body.side, body.up, body.front])
     np.testing.assert_allclose(frame @ frame.T, np.eye(3), atol=1e-12)
+    assert np.linalg.det(frame) == pytest.approx(1.0)
     assert body.size == 6.0 and body.height == 4.0
-    np.testing.assert_allclose(body.at(1.0, -1.0), [0, 2, -3])
+    np.testing.assert_allclose(body.at(1.0, -1.0), [0, 2, 0] - body.reach(body.side) * body.side)
     np.testing.assert_allclose(floor(body).point, [0, -2, 0])
 
 

@@ -113,7 +113,7 @@ def test_rosenbrock_from_an_indefinite_start() -> None:
 
 
 def test_convergence_is_quadratic_near_the_minimum() -> None:
-    y, report = minimise([Rosenbrock()], np.array([1.0 + 1e-4, 1.0 + 2e-4]), tolerance=1e-10)
+    _, report = minimise([Rosenbrock()], np.array([1.0 + 1e-4, 1.0 + 2e-4]), tolerance=1e-10)
     assert report.converged and report.iterations <= 3
 
 
@@ -125,7 +125,8 @@ def test_running_out_of_iterations_is_reported() -> None:
 
 @pytest.mark.parametrize("poison", [np.nan, np.inf])
 def test_a_start_that_is_not_finite_is_reported_and_returned(poison: float) -> None:
-    y, report = minimise([_quadratic()], np.full(12, poison), tolerance=1e-8)
+    with np.errstate(invalid="ignore"):
+        y, report = minimise([_quadratic()], np.full(12, poison), tolerance=1e-8)
     assert not report.converged and report.reason == "the energy is not finite" and len(y) == 12
 
 
@@ -169,3 +170,48 @@ def test_a_singular_hessian_is_shifted() -> None:
     y, report = minimise([flat], np.zeros(2), tolerance=1e-6)
     assert report.converged
     np.testing.assert_allclose(y, [3.0, 0.0], atol=1e-5)
+
+
+class Kinked(Quadratic):
+    """A one-sided stiff spring, k/2 max(0, y_0 - wall)^2, as contact is."""
+
+    def __init__(self, wall: float, k: float = 1e6) -> None:
+        self.wall, self.k = wall, k
+
+    def _depth(self, y: np.ndarray) -> float:
+        return max(0.0, y[0] - self.wall)
+
+    def energy(self, y: np.ndarray) -> float:
+        return 0.5 * self.k * self._depth(y) ** 2
+
+    def gradient(self, y: np.ndarray) -> np.ndarray:
+        return self.k * self._depth(y) * np.eye(len(y))[0]
+
+    def hessian(self, y: np.ndarray, psd: bool = True) -> np.ndarray:
+        return self.k * (y[0] > self.wall) * np.diag(np.eye(len(y))[0])
+
+
+def test_sharp_terms_are_minimised_with_the_others() -> None:
+    term, wall = _quadratic(), Kinked(0.0)
+    together, first = minimise([term, wall], term._c + 1.0, tolerance=1e-8)
+    apart, second = minimise([term], term._c + 1.0, tolerance=1e-8, sharp=[wall])
+    assert first.converged and second.converged and second.iterations <= 2
+    np.testing.assert_allclose(apart, together, atol=1e-8)
+    assert wall.gradient(apart)[0] > 0.01  # it does press
+
+
+def test_sharp_terms_with_rosenbrock() -> None:
+    y, report = minimise([Rosenbrock()], np.array([-1.2, 1.0]), tolerance=1e-8, max_iterations=50, sharp=[Kinked(0.5)])
+    assert report.converged
+    np.testing.assert_allclose(y, [0.5, 0.25], atol=1e-3)
+
+
+@pytest.mark.parametrize("sharp", [False, True])
+def test_a_start_within_the_tolerance_is_improved_all_the_same_if_asked(sharp: bool) -> None:
+    term, idle = _quadratic(), Kinked(1e9)
+    start = term._c + 1e-9
+    kept, report = minimise([term], start, tolerance=1e-6, sharp=[idle] * sharp)
+    assert report.iterations == 0 and np.array_equal(kept, start)
+    better, report = minimise([term], start, tolerance=1e-6, min_iterations=1, sharp=[idle] * sharp)
+    assert report.converged and report.iterations == 1
+    assert np.abs(better - term._c).max() < 1e-13

@@ -194,7 +194,9 @@ def test_a_placed_state_is_the_affine_map_and_velocity_asked_for() -> None:
 
 
 def test_coordinates_are_mass_orthonormal_and_handles_give_the_same_map() -> None:
-    model = box_model(regions=(Region((-np.inf,) * 3, (-0.4, np.inf, np.inf), 0.5, lambda t: translation([t, 0, 0])),))
+    model = box_model(
+        regions=(Region((-np.inf,) * 3, (-0.4, np.inf, np.inf), 0.5, lambda t: translation(np.array([t, 0.0, 0.0]))),)
+    )
     np.testing.assert_allclose(model.shape.T @ (model.masses[:, None] * model.shape), np.eye(model.dof // 3), atol=1e-9)
     y, held = random_state(model), model.held_coordinates(0.3)
     z = model.all_handles(y, held)
@@ -232,7 +234,9 @@ def test_hostile_scenes_stay_finite_and_say_how_it_went(name: str, pinned: bool)
     trajectory = simulate(model, [gravity(model, DOWN), PlaneContact(model, floor, 0.5, 9.81)], settings)
     assert np.isfinite(trajectory.handles).all()
     assert all(
-        report.reason == "converged" if report.converged else "iterations" in report.reason or "descent" in report.reason
+        report.reason == "converged"
+        if report.converged
+        else "iterations" in report.reason or "descent" in report.reason
         for report in trajectory.reports
     )
     if name != "soft and heavy, 15 steps a second":  # friction at such steps needs more than 30 iterations now and then

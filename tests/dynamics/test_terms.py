@@ -22,14 +22,18 @@ ACROSS = np.array([1.0, 0.4, 0.1])
 
 
 def _swing(time: float) -> np.ndarray:
-    return rotation_about(np.array([0.0, 0.6, 0.8]), 2.0 * time, np.zeros(3)) + translation([0.1 * time, 0.0, time**2])
+    return rotation_about(np.array([0.0, 0.6, 0.8]), 2.0 * time, np.zeros(3)) + translation(
+        np.array([0.1 * time, 0.0, time**2])
+    )
 
 
 def _model(material: str = "neohookean", pinned: bool = False) -> ReducedModel:
     regions = ()
     if pinned:  # two moving regions whose transitions overlap
         left = Region((-np.inf,) * 3, (-0.4, np.inf, np.inf), 0.5, _swing)
-        corner = Region((0.3, 0.2, -np.inf), (np.inf,) * 3, 0.4, lambda time: translation([0.0, -time, 0.2 * time]))
+        corner = Region(
+            (0.3, 0.2, -np.inf), (np.inf,) * 3, 0.4, lambda time: translation(np.array([0.0, -time, 0.2 * time]))
+        )
         regions = (left, corner)
     return box_model(CELLS, handles=3, material=Material("m", 3e4, 0.35, 700.0, model=material), regions=regions)
 

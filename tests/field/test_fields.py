@@ -157,7 +157,7 @@ def test_how_near_the_fields_come_to_the_optimum(kind: str, name: str, most: flo
 def test_two_separate_parts(kind: str) -> None:
     """The lowest field is then constant on each part, and its gradient vanishes inside both."""
     one = box_cubature((8, 6, 6), 1 / 20).domain
-    both = Domain(np.concatenate([one.cells, one.cells + [12, 0, 0]]), one.origin, one.spacing)
+    both = Domain(np.concatenate([one.cells, one.cells + np.array([12, 0, 0])]), one.origin, one.spacing)
     values, _ = neumann_modes(both, 4)
     np.testing.assert_allclose(values[:2], 0.0, atol=1e-6)
     assert values[2] > 1.0
@@ -169,7 +169,7 @@ def test_two_separate_parts(kind: str) -> None:
 
 
 def test_smooth_gaussians_even_where_every_voxel_is_a_centre() -> None:
-    """With fewer voxels than Gaussians their width must not shrink to nothing: between voxels weights would be spikes."""
+    """With fewer voxels than Gaussians their width must not shrink to nothing, or weights would be spikes."""
     field, domain = _field("gaussians", "few voxels"), _domain("few voxels")
     middle = domain.centres + 0.5 * domain.spacing * np.array([1.0, 0.0, 0.0])
     inside = np.abs(middle[:, 0]) < 0.4

@@ -1,0 +1,126 @@
+"""Static deflection under gravity: reduced models against the full-space finite elements of :mod:`pipelines.fem`.
+
+An object lies along its longest axis, is held over a share of one end and sags under gravity across it. The stiffness
+is set so that the linear full-space answer sags by a tenth of the object: large enough to be nonlinear, and equally
+demanding for a club and a whale.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float64
+
+from pipelines.fem import Equilibrium, solve_static, voxel_solid
+from splatanim.data import Cubature, Material
+from splatanim.dynamics.regions import Region
+from splatanim.errors import InputError
+from splatanim.field import SkinningField
+
+GRAVITY = 9.81
+HELD = 0.12  # share of the length that is held
+FADE = 0.2  # of the length, over which the hold of a reduced model fades out (as in ``splatanim animate``)
+SAG = 0.1  # wanted deflection of the linear full-space solution, in lengths
+BASE = Material("reference", 1e5, 0.3, 1000.0, stretch_limit=4.0)
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The full-space answer for a held object: displacements at the centres of its voxels, and the material."""
+
+    cubature: Cubature
+    region: Region
+    acceleration: Float64[np.ndarray, " 3"]
+    material: Material
+    moved: Float64[np.ndarray, "v 3"]
+    seconds: float
+
+    @property
+    def tip(self) -> int:
+        """The voxel that moves most."""
+        return int(np.linalg.norm(self.moved, axis=1).argmax())
+
+
+@dataclass(frozen=True)
+class Deflection:
+    """A reduced answer against the reference: ``tip`` is the ratio of the displacements along the reference's at the
+    voxel that moves most (1 is right, less is too stiff), ``field`` the relative L2 error over the whole object."""
+
+    tip: float
+    field: float
+    converged: bool
+    seconds: float
+
+
+def reference(cubature: Cubature, *, model: str = "neohookean") -> Reference:
+    """Solve the held object in the full space. Raises :class:`InputError` where Newton does not converge."""
+    start = time.perf_counter()
+    solid = voxel_solid(cubature.domain)
+    region, acceleration = _hold(cubature)
+    pinned = region.contains(solid.nodes)
+    linear = dataclasses.replace(BASE, model="linear")
+    first = solve_static(solid, linear, pinned, acceleration, tolerance=1e-3)
+    size = float(np.ptp(solid.nodes, axis=0).max())
+    sag = float(np.linalg.norm(first.displacements, axis=1).max())
+    material = dataclasses.replace(BASE, young=BASE.young * sag / (SAG * size), model=model)
+    found = solve_static(solid, material, pinned, acceleration)
+    _require_converged(found)
+    moved = found.displacements[solid.elements].mean(axis=1)  # trilinear: the middle is the mean of the corners
+    return Reference(cubature, region, acceleration, material, moved, time.perf_counter() - start)
+
+
+def deflect(truth: Reference, field: SkinningField) -> Deflection:
+    """The same problem in the subspace of a field, on the object's cubature points."""
+    from splatanim.binding import Handles, shape_functions
+    from splatanim.dynamics.newton import minimise
+    from splatanim.dynamics.reduced import reduce
+    from splatanim.dynamics.terms import Elasticity, Step, gravity
+
+    start = time.perf_counter()
+    handles = Handles(field, (truth.region,))
+    model = reduce(truth.cubature, handles, truth.material)
+    rest, held = np.zeros(model.dof), model.held_coordinates(0.0)
+    terms = [Elasticity(model), gravity(model, truth.acceleration)]
+    for term in terms:
+        term.begin_step(Step(0.0, 1.0, rest, rest, held, held, held))
+    unit = 1.0 / (model.mass**0.5 * GRAVITY)  # the load has norm about sqrt(mass) g in these coordinates
+    y, report = minimise(terms, rest, tolerance=1e-6, unit=unit, max_iterations=100)
+    centres = truth.cubature.domain.centres
+    shape, _ = shape_functions(centres, *handles.evaluate(centres))
+    z = model.all_handles(y, held)  # (h, 3, 4)
+    moved = shape @ z.transpose(0, 2, 1).reshape(-1, 3)
+    way = truth.moved[truth.tip]
+    return Deflection(
+        float(moved[truth.tip] @ way / (way @ way)),
+        float(np.linalg.norm(moved - truth.moved) / np.linalg.norm(truth.moved)),
+        report.converged,
+        time.perf_counter() - start,
+    )
+
+
+def _hold(cubature: Cubature) -> tuple[Region, np.ndarray]:
+    """The held end, the heavier one of the longest axis, and gravity along the thinner axis across it."""
+    centres = cubature.domain.centres
+    low, high = centres.min(axis=0), centres.max(axis=0)
+    extent = high - low + cubature.domain.spacing
+    along = int(extent.argmax())
+    across = int(np.where(np.arange(3) == along, np.inf, extent).argmin())
+    lo, hi = np.full(3, -np.inf), np.full(3, np.inf)
+    if np.median(centres[:, along]) <= 0.5 * (low[along] + high[along]):
+        hi[along] = low[along] - 0.5 * cubature.domain.spacing + HELD * extent[along]
+    else:
+        lo[along] = high[along] + 0.5 * cubature.domain.spacing - HELD * extent[along]
+    acceleration = np.zeros(3)
+    acceleration[across] = -GRAVITY
+    return Region(tuple(lo.tolist()), tuple(hi.tolist()), FADE * float(extent[along])), acceleration
+
+
+def _require_converged(found: Equilibrium) -> None:
+    if not found.converged:
+        raise InputError(
+            f"FEM: no equilibrium after {found.iterations} iterations (residual {found.residual:.1e} of the load). "
+            "The object may hang together by edges alone, or be far too soft."
+        )

@@ -1,0 +1,219 @@
+"""``splatanim train-fields``: a folder of meshes to weights of the neural skinning field."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from contextlib import contextmanager
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from tyro.conf import Positional, arg
+
+from pipelines.progress import Progress
+from splatanim.errors import InputError
+
+if TYPE_CHECKING:
+    from splatanim.field.dataset import Dataset
+    from splatanim.field.neural_model import ModelConfig
+    from splatanim.field.train import TrainConfig, Training
+
+
+@dataclass(frozen=True)
+class TrainFieldsConfig:
+    """Train the network of the neural skinning field on a folder of meshes, without labels.
+
+    Under ``torchrun`` each process takes its own batches and gradients are averaged. Ctrl-C loses at most a minute:
+    start again with --resume.
+
+    Args:
+        folder: The meshes (.ply, .obj, .off, .stl, .glb or .gltf), closed ones for the most part. An index.csv with
+            the columns file and split (train or val) is honoured.
+        output: The weights to write (.safetensors); their config and provenance go beside them, as .json.
+        preset: Size of the network: small (1 M parameters, one CPU core will do) or paper (a GPU).
+        objective: ritz (48 raw fields that distil the lowest-energy subspace; best for animating) or paper (16
+            fields, trained by elastic energy, smoothness and orthogonality).
+        seconds: How long to train.
+        steps: How many steps to train, instead of seconds; then a run is repeatable bit for bit.
+        seed: Seed of everything random.
+        resume: A checkpoint to go on from. Checkpoints lie beside the output, as .checkpoint.pt.
+        cache: Where the voxels and exact modes of the meshes are kept; beside the output by default.
+        generated: Seeded shapes (trees of capsules, boxes, tori) added to the meshes.
+        encoder: Weights of a Michelangelo encoder (.ckpt, .pt or .safetensors) to start from; preset paper only.
+        freeze_encoder: Leave the encoder as it is loaded.
+        pretrain: occupancy trains the encoder first, to tell inside from outside.
+        pretrain_seconds: How long.
+        batch: Shapes a step.
+        points: Points a shape and step.
+    """
+
+    folder: Positional[Path]
+    output: Annotated[Path, arg(aliases=["-o"])] = Path("weights.safetensors")
+    preset: Literal["small", "paper"] = "small"
+    objective: Literal["ritz", "paper"] = "ritz"
+    seconds: float = 1200.0
+    steps: int = 0
+    seed: int = 0
+    resume: Path | None = None
+    cache: Path | None = None
+    generated: int = 40
+    encoder: Path | None = None
+    freeze_encoder: bool = False
+    pretrain: Literal["none", "occupancy"] = "none"
+    pretrain_seconds: float = 120.0
+    batch: int = 2
+    points: int = 0
+
+
+def train_fields(config: TrainFieldsConfig, progress: Progress) -> str:
+    """Train, write weights and JSON; returns what to print."""
+    from splatanim.field.neural_model import save_model
+    from splatanim.field.train import train
+
+    _check(config)
+    with _processes() as rank:
+        data = _data(config, progress if rank == 0 else Progress(False))
+        model_config, settings = resolve(config)
+        training = _start(config, model_config, settings, data)
+        checkpoint = config.output.with_suffix(".checkpoint.pt")
+        with _bar(progress if rank == 0 else Progress(False), training, settings) as tick:
+            train(training, settings, data.split("train"), checkpoint=checkpoint, on_step=tick)
+        if rank:
+            return ""
+        save_model(training.model.eval(), config.output, provenance(config, settings, data, training))
+    return _summary(config, data, training)
+
+
+def resolve(config: TrainFieldsConfig) -> tuple[ModelConfig, TrainConfig]:
+    """The full configs of network and training that the options stand for."""
+    from splatanim.field.neural_model import PRESETS
+    from splatanim.field.train import TrainConfig
+
+    model = PRESETS[config.preset]
+    common: dict[str, Any] = {
+        "objective": config.objective,
+        "seconds": config.seconds,
+        "steps": config.steps,
+        "seed": config.seed,
+        "batch": config.batch,
+        "surface": model.surface_points // 2 if config.preset == "small" else model.surface_points,
+        "freeze_encoder": config.freeze_encoder,
+    }
+    if config.objective == "paper":
+        model = dataclasses.replace(model, fields=16, oni=True, warp=0, affine=False)
+        samples = 1024 if config.preset == "paper" else 32
+        return model, TrainConfig(
+            **common, points=config.points or 1000, rate=5e-4, last_rate=5e-5, half=False, samples=samples
+        )
+    model = dataclasses.replace(model, fields=48, oni=False, warp=16, affine=True)
+    return model, TrainConfig(**common, points=config.points or 1536, centres=48)
+
+
+def provenance(config: TrainFieldsConfig, settings: TrainConfig, data: Dataset, training: Training) -> dict[str, Any]:
+    """What the JSON beside the weights says of their making."""
+    options = {key: str(value) if isinstance(value, Path) else value for key, value in vars(config).items()}
+    return {
+        "options": options,
+        "training": dataclasses.asdict(settings),
+        "data": {"summary": data.summary(), "generated": config.generated, "licences": _licences(config.folder)},
+        "steps": training.step,
+        "seconds": round(training.elapsed, 1),
+        "curve": [{"step": step, "seconds": seconds, **losses} for step, seconds, losses in training.curve],
+    }
+
+
+def _check(config: TrainFieldsConfig) -> None:
+    if config.output.suffix != ".safetensors":
+        raise InputError(f"{config.output}: weights are written as .safetensors. Name the output NAME.safetensors.")
+    if config.encoder is not None and config.preset != "paper":
+        raise InputError("--encoder holds a network of the preset paper. Add --preset paper, or leave it out.")
+    if config.generated < 0:
+        raise InputError(f"--generated is {config.generated}; it must not be negative.")
+
+
+def _data(config: TrainFieldsConfig, progress: Progress) -> Dataset:
+    from splatanim.field.dataset import generated, load_dataset, mesh_files
+
+    cache = config.cache or config.output.with_suffix(".cache")
+    with progress.bar("shapes", len(mesh_files(config.folder))) as tick:
+        data = load_dataset(config.folder, cache, tick)
+    data.shapes.extend(generated(config.generated, config.seed))
+    return data
+
+
+def _start(config: TrainFieldsConfig, model: ModelConfig, settings: TrainConfig, data: Dataset) -> Training:
+    from splatanim.field.train import load_checkpoint, start
+
+    if config.resume is not None:
+        return load_checkpoint(config.resume, model, settings)
+    training = start(model, settings)
+    if config.encoder is not None:
+        from splatanim.field.encoder_weights import load_michelangelo
+
+        load_michelangelo(training.model.encoder, config.encoder)
+    if config.pretrain == "occupancy":
+        from splatanim.field.train_occupancy import pretrain
+
+        pretrain(training.model, data.split("train"), seconds=config.pretrain_seconds, seed=config.seed)
+    return training
+
+
+@contextmanager
+def _bar(progress: Progress, training: Training, settings: TrainConfig) -> Iterator[Any]:
+    """A bar over steps, or over seconds of training."""
+    done = training.step if settings.steps else int(training.elapsed)
+    total = (settings.steps or int(settings.seconds)) - done
+    with progress.bar("training", total) as advance:
+        shown = done
+
+        def tick(now: Training) -> None:
+            nonlocal shown
+            reached = now.step if settings.steps else int(now.elapsed)
+            while shown < reached:
+                advance()
+                shown += 1
+
+        yield tick
+
+
+@contextmanager
+def _processes() -> Iterator[int]:
+    """Join the other processes of torchrun, if there are any; yields the rank."""
+    if int(os.environ.get("WORLD_SIZE", "1")) < 2:
+        yield 0
+        return
+    from torch import cuda, distributed
+
+    distributed.init_process_group("nccl" if cuda.is_available() else "gloo")
+    try:
+        yield distributed.get_rank()
+    finally:
+        distributed.destroy_process_group()
+
+
+def _licences(folder: Path) -> list[dict[str, Any]]:
+    """Licences and authors of the meshes, with counts, from the index (columns licence and author)."""
+    import csv
+    from collections import Counter
+
+    index = folder / "index.csv"
+    if not index.is_file():
+        return []
+    with index.open(newline="", encoding="utf-8") as lines:
+        found = Counter((row.get("licence", ""), row.get("author", "")) for row in csv.DictReader(lines))
+    return [{"licence": lic, "author": author, "meshes": count} for (lic, author), count in sorted(found.items())]
+
+
+def _summary(config: TrainFieldsConfig, data: Dataset, training: Training) -> str:
+    losses = ", ".join(f"{name} {value:.4g}" for name, value in training.curve[-1][2].items()) if training.curve else ""
+    rows = [data.summary(), f"{training.step} steps in {training.elapsed:.0f} s" + (f": {losses}" if losses else "")]
+    rows.append(f"wrote {config.output} and {config.output.with_suffix('.json').name}")
+    return "\n".join(rows)
+
+
+def load_record(path: Path) -> dict[str, Any]:
+    """The JSON beside a weight file."""
+    return json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
