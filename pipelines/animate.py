@@ -131,8 +131,7 @@ class Result:
 
 def animate(config: AnimateConfig, progress: Progress | None = None) -> Result:
     """Run the whole job; raises :class:`InputError` or ``OutputError`` with a message for the user."""
-    from pipelines.cameras import parse_colour, parse_size
-    from pipelines.film import film, parse_exports
+    from pipelines.film import film
     from splatanim.dynamics.reduced import reduce
     from splatanim.dynamics.simulate import Settings, placed_state, simulate
     from splatanim.metrics import skinning_metrics
@@ -141,8 +140,7 @@ def animate(config: AnimateConfig, progress: Progress | None = None) -> Result:
 
     progress = progress or Progress()
     timings = Timings()
-    for check, text in ((parse_exports, config.export), (parse_size, config.size), (parse_colour, config.background)):
-        check(text)  # before the work, not after it
+    _check(config)
     output = output_path(config)
     with timings.stage("load"), progress.spinner("reading the capture"):
         subject = prepare(read(config), config.up, config.object_size, config.scene or SAMPLE)
@@ -164,6 +162,22 @@ def animate(config: AnimateConfig, progress: Progress | None = None) -> Result:
     return Result(
         output, subject, cubature, handles, material, metrics, trajectory, timings.seconds, tuple(notes), config
     )
+
+
+def _check(config: AnimateConfig) -> None:
+    """Whatever can be wrong with the options is said before the work, not after it."""
+    from pipelines.cameras import parse_colour, parse_size
+    from pipelines.film import parse_exports
+
+    parse_exports(config.export)
+    parse_size(config.size)
+    parse_colour(config.background)
+    for option, value in (("--seconds", config.seconds), ("--fps", config.fps)):
+        if not 0 < value < 1e6:
+            raise InputError(f"{option} {value:g}: a positive number is needed, such as 4 s at 30 frames a second.")
+    suffix = output_path(config).suffix.lower()
+    if suffix != ".mp4":
+        raise InputError(f"--output {config.output}: only .mp4 can be written; for splats or handles use --export.")
 
 
 def output_path(config: AnimateConfig) -> Path:

@@ -85,7 +85,7 @@ def newton_iteration(model: ReducedModel, repeats: int) -> dict[str, float]:
 
     rng = np.random.default_rng(0)
     y = 0.05 * np.sqrt(model.mass) * rng.normal(size=model.dof)
-    terms = [Inertia(model), Elasticity(model)]
+    terms: list[Inertia | Elasticity] = [Inertia(model), Elasticity(model)]
     held = np.zeros((3, 0))
     step = Step(0.0, 1 / 120, np.zeros_like(y), np.zeros_like(y), held, held, held)
     state = {"y": y}

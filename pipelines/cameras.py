@@ -90,4 +90,4 @@ def parse_colour(text: str) -> tuple[float, float, float]:
         values = ()
     if len(values) != 3 or not all(0.0 <= v <= 1.0 for v in values):
         raise InputError(f"--background {text!r} is not three numbers between 0 and 1, such as 1,1,1.")
-    return values  # type: ignore[return-value]
+    return values

@@ -86,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point. Returns 0, or 2 after a message about bad input or output, or 130 after Ctrl-C."""
     try:
         config = tyro.cli(
-            Command,  # type: ignore[arg-type]
+            Command,
             prog="splatanim",
             description="Animate static captures: elastic physics for 3D Gaussian splats.",
             args=arguments,

@@ -137,7 +137,10 @@ def _exports(config: AnimateConfig, subject: Subject) -> list[Export]:
     back = np.argsort(subject.order)
 
     def sequence(folder: Path) -> Export:
-        return lambda k, splats: write_sequence_frame(folder, k, splats.select(back)) and None
+        def write(k: int, splats: Splats) -> None:
+            write_sequence_frame(folder, k, splats.select(back))
+
+        return write
 
     return [sequence(path) for kind, path in parse_exports(config.export) if kind == "ply"]
 

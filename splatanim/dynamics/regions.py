@@ -50,7 +50,7 @@ class Region:
         return 1.0 - slack**2, (2.0 * slack / self.width)[:, None] * direction
 
     def contains(self, points: Float64[np.ndarray, "n 3"]) -> np.ndarray:
-        return ((points >= self.lo) & (points <= self.hi)).all(axis=1)
+        return np.all((points >= np.asarray(self.lo)) & (points <= np.asarray(self.hi)), axis=1)
 
 
 def rotation_about(

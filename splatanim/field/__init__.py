@@ -17,7 +17,10 @@ class SkinningField(Protocol):
     The constant function is *not* among the m; the reduced model always appends it, so that affine motion is exact.
     """
 
-    kind: str
+    @property
+    def kind(self) -> str:
+        """The name that reports and ``--field`` use."""
+        ...
 
     @property
     def handles(self) -> int:

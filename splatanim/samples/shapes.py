@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float64
 from scipy.spatial import cKDTree
 
-Points = Float64[np.ndarray, "n 3"]
+Points = Float64[np.ndarray, "_ 3"]
 Values = Float64[np.ndarray, " n"]
 Vector = Sequence[float] | Float64[np.ndarray, " 3"]
 

@@ -102,7 +102,7 @@ def on_surface(sdf: Callable[[Points], Values], spacing: float, rng: np.random.G
     return points[np.abs(value) < 1e-3]
 
 
-def thin_out(points: Points, spacing: float) -> Points:
+def thin_out(points: Points, spacing: float) -> Float64[np.ndarray, "kept 3"]:
     """A subset with no two points closer than ``spacing`` that no further point fits into (first come, first kept)."""
     pairs = cKDTree(points).query_pairs(spacing, output_type="ndarray")
     state = np.zeros(len(points), np.int8)  # 0 open, 1 kept, -1 gone
