@@ -7,6 +7,8 @@ from numba import njit, prange
 
 from splatanim._small import determinant, orthogonalise_columns, signed_svd
 
+# Compiled with _small.py 821f4354c2b1.
+
 _A2, _B2, _D2 = 1.0925484305920792, 0.31539156525252005, 0.5462742152960396
 _A3, _B3, _C3 = 0.5900435899266435, 2.890611442640554, 0.4570457994644658
 _D3, _E3 = 0.3731763325901154, 1.445305721320277

@@ -22,6 +22,8 @@ from splatanim._small import project_psd, signed_svd
 from splatanim.data import Material
 from splatanim.errors import InputError
 
+# Compiled with _small.py 821f4354c2b1.
+
 MODELS = {"neohookean": 0, "corotated": 1, "linear": 2}
 
 # Moduli of the order that handbooks give for the substance, chosen for objects of about a metre: gelatine gels

@@ -32,6 +32,8 @@ from splatanim.render._project import (
     Y,
 )
 
+# Compiled with _numba.py ec45d506ba1a.
+
 LANES = 16
 BLOCK = 4  # pixels: a block is 4x4
 BLOCKS = TILE // BLOCK

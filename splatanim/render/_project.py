@@ -13,6 +13,8 @@ import numpy as np
 
 from splatanim.render._numba import LOG2_E, bits_of, exp2, inlined, jit, log2
 
+# Compiled with _numba.py ec45d506ba1a.
+
 TILE = 32  # pixels
 DILATION = np.float32(0.3)  # px^2, makes every splat at least about a pixel wide
 
