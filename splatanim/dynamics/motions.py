@@ -112,9 +112,9 @@ def _parse_box(text: str) -> tuple[np.ndarray, np.ndarray]:
     return np.minimum(numbers[:3], numbers[3:]), np.maximum(numbers[:3], numbers[3:])
 
 
-def floor(body: Body) -> Plane:
-    """The ground: a half-space that the object's lowest point touches."""
-    return Plane(body.at(-1.0), body.up, body.side)
+def floor(body: Body, below: float = 0.0) -> Plane:
+    """The ground: a half-space that the object's lowest point touches, or ``below`` it [m]."""
+    return Plane(body.at(-1.0) - below * body.up, body.up, body.side)
 
 
 def _weight(body: Body) -> Callable[[ReducedModel], Term]:
@@ -124,7 +124,8 @@ def _weight(body: Body) -> Callable[[ReducedModel], Term]:
 def _drop(body: Body, material: Material, pin: str | None) -> Direction:
     """Let fall from half its size onto the floor; with a pin, let go where it hangs or stands."""
     if pin not in (None, "none"):
-        return Direction(pin_region(pin or "none", body), (floor(body),), (_weight(body),))
+        below = 0.0 if pin == "bottom" else 1.2 * body.size  # room for what hangs
+        return Direction(pin_region(pin or "none", body), (floor(body, below),), (_weight(body),))
     lift = translation(0.5 * body.size * body.up)
     return Direction((), (floor(body),), (_weight(body),), displacement=lift)
 
