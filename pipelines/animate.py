@@ -175,9 +175,11 @@ def _check(config: AnimateConfig) -> None:
     for option, value in (("--seconds", config.seconds), ("--fps", config.fps)):
         if not 0 < value < 1e6:
             raise InputError(f"{option} {value:g}: a positive number is needed, such as 4 s at 30 frames a second.")
-    suffix = output_path(config).suffix.lower()
-    if suffix != ".mp4":
-        raise InputError(f"--output {config.output}: only .mp4 can be written; for splats or handles use --export.")
+    output = output_path(config)
+    if output.suffix.lower() != ".mp4":
+        raise InputError(f"--output {output}: only .mp4 can be written; for splats or handles use --export.")
+    if not output.parent.is_dir():
+        raise InputError(f"--output {output}: there is no folder {output.parent}. Make it first.")
 
 
 def output_path(config: AnimateConfig) -> Path:
