@@ -7,7 +7,7 @@ from numba import njit, prange
 
 from splatanim._small import determinant, orthogonalise_columns, signed_svd
 
-# Compiled with _small.py 821f4354c2b1.
+# Compiled with _small.py 1b857a79bfb9.
 
 _A2, _B2, _D2 = 1.0925484305920792, 0.31539156525252005, 0.5462742152960396
 _A3, _B3, _C3 = 0.5900435899266435, 2.890611442640554, 0.4570457994644658
@@ -79,27 +79,29 @@ def rotate_sh_kernel(sh, rotations, d2, i2, d3, i3):
 
 
 @njit(cache=True)
-def _polar_rotation(f, r, u, s, v, x):
+def _polar_rotation(f, r, u, s, v):
     """The rotation nearest to F: Higham's Newton iteration X <- (X + X^-T) / 2; SVD when F is (nearly) singular."""
-    scale = 0.0
-    for i in range(3):
-        for j in range(3):
-            x[i, j] = f[i, j]
-            scale += f[i, j] * f[i, j]
+    x00, x01, x02 = f[0, 0], f[0, 1], f[0, 2]
+    x10, x11, x12 = f[1, 0], f[1, 1], f[1, 2]
+    x20, x21, x22 = f[2, 0], f[2, 1], f[2, 2]
+    scale = x00 * x00 + x01 * x01 + x02 * x02 + x10 * x10 + x11 * x11 + x12 * x12 + x20 * x20 + x21 * x21 + x22 * x22
+    change = 1.0
     if determinant(f) > 1e-3 * (scale / 3.0) ** 1.5:
         for _ in range(20):
-            d = 0.5 / determinant(x)
-            change = 0.0
-            for i in range(3):
-                i1, i2 = (i + 1) % 3, (i + 2) % 3
-                for j in range(3):
-                    j1, j2 = (j + 1) % 3, (j + 2) % 3
-                    r[i, j] = 0.5 * x[i, j] + d * (x[i1, j1] * x[i2, j2] - x[i1, j2] * x[i2, j1])
-            for i in range(3):
-                for j in range(3):
-                    change = max(change, abs(r[i, j] - x[i, j]))
-                    x[i, j] = r[i, j]
-            if change < 1e-9:
+            c00, c01, c02 = x11 * x22 - x12 * x21, x12 * x20 - x10 * x22, x10 * x21 - x11 * x20
+            c10, c11, c12 = x21 * x02 - x22 * x01, x22 * x00 - x20 * x02, x20 * x01 - x21 * x00
+            c20, c21, c22 = x01 * x12 - x02 * x11, x02 * x10 - x00 * x12, x00 * x11 - x01 * x10
+            h = 0.5 / (x00 * c00 + x01 * c01 + x02 * c02)
+            y00, y01, y02 = 0.5 * x00 + h * c00, 0.5 * x01 + h * c01, 0.5 * x02 + h * c02
+            y10, y11, y12 = 0.5 * x10 + h * c10, 0.5 * x11 + h * c11, 0.5 * x12 + h * c12
+            y20, y21, y22 = 0.5 * x20 + h * c20, 0.5 * x21 + h * c21, 0.5 * x22 + h * c22
+            change = abs(y00 - x00) + abs(y01 - x01) + abs(y02 - x02) + abs(y10 - x10) + abs(y11 - x11)
+            change += abs(y12 - x12) + abs(y20 - x20) + abs(y21 - x21) + abs(y22 - x22)
+            x00, x01, x02, x10, x11, x12, x20, x21, x22 = y00, y01, y02, y10, y11, y12, y20, y21, y22
+            if change < 1e-4:  # convergence is quadratic: what is left is below 1e-8
+                r[0, 0], r[0, 1], r[0, 2] = x00, x01, x02
+                r[1, 0], r[1, 1], r[1, 2] = x10, x11, x12
+                r[2, 0], r[2, 1], r[2, 2] = x20, x21, x22
                 return
     signed_svd(f, u, s, v)
     for i in range(3):
@@ -151,7 +153,7 @@ def _factor(f, q, log_scale, q_out, log_out, b, r):
         b[0, j] = s0 * (fr[0, 0] * r[0, j] + fr[1, 0] * r[1, j] + fr[2, 0] * r[2, j])
         b[1, j] = s1 * (fr[0, 1] * r[0, j] + fr[1, 1] * r[1, j] + fr[2, 1] * r[2, j])
         b[2, j] = s2 * (fr[0, 2] * r[0, j] + fr[1, 2] * r[1, j] + fr[2, 2] * r[2, j])
-    orthogonalise_columns(b, r)
+    orthogonalise_columns(b, r, 1e-17)  # beyond what float32 holds
     for j in range(3):
         norm = b[0, j] * b[0, j] + b[1, j] * b[1, j] + b[2, j] * b[2, j]
         log_out[j] = 0.5 * np.log(max(norm, 1e-60))
@@ -164,13 +166,13 @@ def push_forward_kernel(gradients, quaternions, log_scales, sh, tables, q_out, l
     d2, i2, d3, i3 = tables
     n = len(quaternions)
     for block in prange((n + 2047) // 2048):
-        u, v, x, r, s = np.empty((3, 3)), np.empty((3, 3)), np.empty((3, 3)), np.empty((3, 3)), np.empty(3)
+        u, v, r, s = np.empty((3, 3)), np.empty((3, 3)), np.empty((3, 3)), np.empty(3)
         values, basis = np.empty((7, 3)), np.empty(7)
         for i in range(block * 2048, min(n, (block + 1) * 2048)):
             f = gradients[i]
             _factor(f, quaternions[i], log_scales[i], q_out[i], log_out[i], u, v)
             if sh.shape[1] > 1:
-                _polar_rotation(f, r, u, s, v, x)
+                _polar_rotation(f, r, u, s, v)
                 _rotate_one(sh[i], r, d2, i2, d3, i3, values, basis)
 
 

@@ -16,11 +16,12 @@ def determinant(a):
 
 
 @njit(cache=True)
-def orthogonalise_columns(b, v):
+def orthogonalise_columns(b, v, tolerance):
     """One-sided Jacobi: rotate columns of ``b`` (and of ``v`` along with it) until they are mutually orthogonal.
 
     With v = I on entry, b_in = b_out v^T: the column norms of b_out are the singular values and v stays a rotation
-    (every step is a proper rotation). Relative accuracy holds for the small singular values too.
+    (every step is a proper rotation). Relative accuracy holds for the small singular values too. ``tolerance`` bounds
+    the squared cosines between columns that count as orthogonal.
     """
     for _ in range(30):
         rotated = False
@@ -29,7 +30,7 @@ def orthogonalise_columns(b, v):
                 pp = b[0, p] * b[0, p] + b[1, p] * b[1, p] + b[2, p] * b[2, p]
                 qq = b[0, q] * b[0, q] + b[1, q] * b[1, q] + b[2, q] * b[2, q]
                 pq = b[0, p] * b[0, q] + b[1, p] * b[1, q] + b[2, p] * b[2, q]
-                if pq * pq <= 1e-28 * pp * qq or pp * qq == 0.0:
+                if pq * pq <= tolerance * pp * qq or pp * qq == 0.0:
                     continue
                 rotated = True
                 zeta = (qq - pp) / (2.0 * pq)
@@ -61,7 +62,7 @@ def signed_svd(f, u, s, v):
         for j in range(3):
             u[i, j] = f[i, j]
             v[i, j] = 1.0 if i == j else 0.0
-    orthogonalise_columns(u, v)
+    orthogonalise_columns(u, v, 1e-28)
     for j in range(3):
         s[j] = np.sqrt(u[0, j] * u[0, j] + u[1, j] * u[1, j] + u[2, j] * u[2, j])
     k = 0  # the smallest goes last; a cyclic shift keeps V a rotation

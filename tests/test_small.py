@@ -87,7 +87,7 @@ def test_orthogonalise_keeps_small_singular_values_accurate() -> None:
     # columns scaled instead of mixed, so that the small singular values are determined to full relative accuracy
     b = random_rotation(rng)[:, ::-1] * exact + 1e-3 * exact * rng.normal(size=(3, 3))
     expected = _exact_singular_values(b)
-    orthogonalise_columns(b, v)
+    orthogonalise_columns(b, v, 1e-28)
     np.testing.assert_allclose(np.sort(np.linalg.norm(b, axis=0))[::-1], expected, rtol=1e-12)
 
 

@@ -220,6 +220,7 @@ def _fill_mesh(mesh: Mesh, solid: Mesh | None, low: np.ndarray, high: np.ndarray
     # Parts thinner than a voxel hold no centre; they stay as the surface voxels that no inside voxel touches.
     missed = occupied & ~ndimage.binary_dilation(within, voxels.EVERY_NEIGHBOUR)
     cells, parts = voxels.large_parts(within | missed)
+    cells = voxels.without_crumbs(cells)
     return _Filled(cells, raster, _words("filled by winding number of a closed mesh", cells, raster, parts, ""))
 
 
@@ -234,6 +235,7 @@ def _finish(
     thin = occupied & ~ndimage.binary_dilation(core, voxels.EVERY_NEIGHBOUR)
     cells = voxels.trim(sealed.filled, occupied, raster) | voxels.thicken(thin, raster)
     cells, parts = voxels.large_parts(cells)
+    cells = voxels.without_crumbs(cells)
     total = int(cells.sum())
     if hidden >= SEALED_SHARE * total:
         base = ", open base closed" if sealed.base_closed else ""

@@ -164,6 +164,19 @@ def large_parts(filled: Bool[np.ndarray, "x y z"], share: float = 0.01) -> tuple
     return keep[labels], int(keep.sum())
 
 
+def without_crumbs(filled: Bool[np.ndarray, "x y z"], share: float = 0.01) -> Bool[np.ndarray, "x y z"]:
+    """Drop small pieces that hang on by an edge or a corner only: artefacts of the grid.
+
+    Elasticity acts through faces, so each would be a body of its own and cost a handle. Where the object as a whole
+    hangs together by edges (more than 5 % would go), it is left as it is.
+    """
+    labels, _ = ndimage.label(filled)
+    sizes = np.bincount(labels.ravel())
+    sizes[0] = 0
+    keep = sizes >= max(min(share * sizes.sum(), sizes.max()), 1)
+    return keep[labels] if sizes[keep].sum() >= 0.95 * sizes.sum() else filled
+
+
 def outer_shell(filled: Bool[np.ndarray, "x y z"]) -> Bool[np.ndarray, "x y z"]:
     """The filled cells with a neighbour (of 26) outside."""
     return filled & ndimage.binary_dilation(~filled, EVERY_NEIGHBOUR)

@@ -85,7 +85,7 @@ def test_weights_do_not_depend_on_the_batch(name: str) -> None:
 def test_bound_fields_are_orthonormal_and_sorted(name: str) -> None:
     field, domain = _field(name), _domain(name)
     w = field.weights(domain.centres)
-    assert field.kind == "neural" and field.handles == 8 and field.raw == 4 * 6 + 24
+    assert field.kind == "neural" and field.handles == 8 and field.raw == 10 * 6 + 24
     np.testing.assert_allclose(w.T @ w / len(w), np.eye(8), atol=1e-8)
     assert np.abs(w.mean(axis=0)).max() < 1e-8
     assert skinning_metrics(np.c_[np.ones(len(w)), w]).omega_orth < 1e-10

@@ -28,7 +28,7 @@ def _box():
 
 
 @functools.cache
-def _field(steps: int = 150) -> SimplicitsField:
+def _field(steps: int = 100) -> SimplicitsField:
     return bind_simplicits(_box(), HANDLES, steps=steps)
 
 
@@ -63,7 +63,7 @@ def test_the_same_seed_gives_the_same_field_and_another_a_different_one() -> Non
 def test_torch_and_numpy_evaluate_the_same_network() -> None:
     import torch
 
-    field = raw = _field()
+    field = _field()
     points = np.random.default_rng(2).uniform(-1, 1, (50, 3))
     layers = [(torch.from_numpy(m), torch.from_numpy(b)) for m, b in field.layers]
     w, slope = simplicits._forward(layers, torch.from_numpy(points))
@@ -90,7 +90,7 @@ def test_the_expected_linear_energy_agrees_with_sampling() -> None:
 def test_training_lowers_the_energy_and_the_overlap() -> None:
     exact, _ = neumann_modes(_box(), HANDLES + 1)
     ratio, overlap = [], []
-    for steps in (1, 150):
+    for steps in (1, 100):
         field = _field(steps)
         ratio.append(subspace_ratio(field.weights(_box().centres), _box(), exact, HANDLES + 1))
         overlap.append(skinning_metrics(raw_functions(field, _box())).omega_orth)
@@ -134,7 +134,7 @@ def test_parts_and_crumbs() -> None:
 
     box = np.argwhere(np.ones((6, 6, 6), bool))
     crumb = np.array([[6, 6, 6]])  # touches the box by a corner
-    other = box + [10, 0, 0]
+    other = box + np.array([10, 0, 0])
     domain = Domain(np.concatenate([box, crumb, other]), np.zeros(3), 0.1)
     count, labels = parts(domain)
     assert count == 3 and len(np.unique(labels[:216])) == 1 and labels[0] != labels[216] != labels[-1]
@@ -162,6 +162,11 @@ def test_the_choice_takes_the_softer_field(monkeypatch: pytest.MonkeyPatch) -> N
     assert field.kind == "gaussians" and "% softer than those of neural" in sentence
 
 
+def test_the_choice_needs_one_kind_that_can_be_bound() -> None:
+    with pytest.raises(InputError, match="gaussians could not be bound: The object fills only 8 voxels"):
+        choose(box_cubature((2, 2, 2), 0.1).domain, 16, kinds=("gaussians",))
+
+
 def test_without_a_network_the_choice_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     from splatanim.field import subspace
 
@@ -174,7 +179,7 @@ def test_without_a_network_the_choice_says_so(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(subspace, "_binder", binder)
     field, sentence = choose(_box(), HANDLES)
-    assert field.kind == "gaussians" and "no torch here" in sentence
+    assert field.kind == "gaussians" and sentence == "gaussians (neural could not be bound: no torch here)"
 
 
 def test_an_unknown_kind_is_named() -> None:

@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from pipelines.progress import Progress
 from pipelines.train_fields import TrainFieldsConfig, resolve, train_fields
 from splatanim.errors import InputError
 from splatanim.field import dataset
-from splatanim.field.neural_model import ModelConfig, load_model, seeded_model
+from splatanim.field.neural_model import ModelConfig, copy_matching, load_model, save_model, seeded_model
 from splatanim.field.train import TrainConfig, Training, load_checkpoint, rate_at, start, train
 from splatanim.field.train_batch import draw_batch, random_turn, usable
 from splatanim.field.train_objectives import fields_and_gradients
@@ -222,7 +221,7 @@ def test_impossible_trainings_are_named() -> None:
 def test_occupancy_pretraining_learns_inside_from_outside() -> None:
     shape = _shapes()[0]
     assert occupied(shape, shape.domain.centres).all() and not occupied(shape, np.full((3, 3), 1.5)).any()
-    losses = pretrain(seeded_model(TINY, 0), _shapes(), steps=40, batch=2, points=128, surface=48, rate=3e-3)
+    losses = pretrain(seeded_model(TINY, 0), _shapes(), steps=40, batch=2, points=128, rate=3e-3)
     assert np.mean(losses[-10:]) < 0.9 * np.mean(losses[:10])
 
 
@@ -237,6 +236,17 @@ def test_the_pipeline_writes_weights_that_load(tmp_path: Path, coarse: None) -> 
     assert load_model(output).config == resolve(config)[0]
     more = dataclasses.replace(config, steps=3, resume=output.with_suffix(".checkpoint.pt"))
     assert "3 steps in" in train_fields(more, Progress(False))
+
+
+def test_training_can_start_from_other_weights(tmp_path: Path) -> None:
+    model = seeded_model(PAPER, 1)
+    other = seeded_model(TINY, 2)
+    save_model(other, tmp_path / "w.safetensors", {})
+    assert copy_matching(model, tmp_path / "w.safetensors") > 20
+    assert torch.equal(model.encoder.tokens, other.encoder.tokens)
+    wide = seeded_model(dataclasses.replace(TINY, width=24, latents=9), 0)
+    with pytest.raises(InputError, match="no tensor of its encoder fits"):
+        copy_matching(wide, tmp_path / "w.safetensors")
 
 
 def test_options_that_do_not_fit_are_named(tmp_path: Path) -> None:
@@ -264,22 +274,18 @@ def test_two_processes_end_with_the_same_weights(tmp_path: Path) -> None:
         "from torch import distributed\n"
         "from tests.field.test_train import TINY, QUICK, _shapes\n"
         "from splatanim.field.train import start, train\n"
-        "distributed.init_process_group('gloo')\n"
-        "rank = distributed.get_rank()\n"
+        "rank = int(sys.argv[2])\n"
+        "store = 'file://' + sys.argv[1] + 'store'\n"  # a free port could be taken by the time it is used
+        "distributed.init_process_group('gloo', init_method=store, rank=rank, world_size=2)\n"
         "config = dataclasses.replace(QUICK, seed=rank)\n"  # other seeds: weights are taken from process 0
         "training = train(start(TINY, config), config, _shapes())\n"
         "flat = torch.cat([p.detach().flatten() for p in training.model.parameters()])\n"
         "open(sys.argv[1] + str(rank), 'w').write(hashlib.sha256(flat.numpy().tobytes()).hexdigest())\n"
     )
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
     workers = []
     for rank in range(2):
-        environment = os.environ | {
-            "RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
-            "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1",
-        }  # fmt: skip
-        workers.append(subprocess.Popen([sys.executable, str(script), str(tmp_path / "hash")], env=environment))
+        environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
+        arguments = [sys.executable, str(script), str(tmp_path / "hash"), str(rank)]
+        workers.append(subprocess.Popen(arguments, env=environment))
     assert [worker.wait(timeout=300) for worker in workers] == [0, 0]
     assert (tmp_path / "hash0").read_text() == (tmp_path / "hash1").read_text()

@@ -121,7 +121,7 @@ def test_tetgen_fills_a_box() -> None:
 
 def test_bad_solids_are_refused_in_words() -> None:
     flat = np.array([[0.0, 0, 0], [1, 0, 0], [0, 1, 0], [1, 1, 0]])
-    with pytest.raises(InputError, match="are flat. Remesh"):
+    with pytest.raises(InputError, match=r"are flat\. Remesh"):
         tetrahedral_solid(flat, np.array([[0, 1, 2, 3]]))
     solid = _l_shape()
     with pytest.raises(InputError, match=f"{len(solid.nodes)} of {len(solid.nodes)} nodes are held"):
@@ -141,11 +141,11 @@ def test_a_coarser_grid_keeps_the_volume_and_the_largest_part() -> None:
 
 
 def test_a_reduced_bar_sags_as_the_full_space_does() -> None:
-    box = box_cubature((30, 6, 5), 1 / 30)
+    box = box_cubature((32, 8, 8), 1 / 32)
     cubature = Cubature(
         box.domain.centres, np.full(len(box.domain.cells), box.domain.spacing**3), box.surface, box.domain, "box"
     )
     truth = reference(cubature)
     assert np.linalg.norm(truth.moved[truth.tip]) == pytest.approx(0.1, rel=0.2)
     found = deflect(truth, bind_eigenmodes(cubature.domain, 16))
-    assert found.converged and found.tip == pytest.approx(1.0, abs=0.1) and found.field < 0.1
+    assert found.converged and found.tip == pytest.approx(1.0, abs=0.1) and found.l2 < 0.1
