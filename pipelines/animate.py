@@ -18,7 +18,6 @@ from splatanim.data import Cubature, Frame, Material, Splats
 from splatanim.dynamics.motions import Direction
 from splatanim.dynamics.simulate import Trajectory
 from splatanim.errors import InputError
-from splatanim.field import SkinningField
 from splatanim.formats.base import ReadResult
 from splatanim.inspect import Inspection
 from splatanim.metrics import SkinningMetrics
@@ -51,7 +50,9 @@ class AnimateConfig:
         pin: What is held: auto (the motion's own choice), none, bottom, top, or a box x0,y0,z0,x1,y1,z1 in the
             file's coordinates.
         handles: Number of skinning handles.
-        field: The skinning field: gaussians (learning-free, milliseconds) or eigenmodes (exact, slower).
+        field: The skinning field: gaussians (learning-free, milliseconds; loose parts hold together), neural (a trained
+            network and Gaussians), eigenmodes (exact, slower), simplicits (trained on the object, minutes), or auto
+            (neural or gaussians, whichever is softer on this object). All but gaussians let loose parts go.
         export: ply:DIR for a splat sequence frame_0000.ply ..., npz:FILE for handles and weights; repeatable.
         report: Write what happened as JSON.
         seed: Seed of everything random; the same seed gives the same film.
@@ -75,7 +76,7 @@ class AnimateConfig:
     up: str = "auto"
     pin: str = "auto"
     handles: int = 16
-    field: Literal["gaussians", "eigenmodes"] = "gaussians"
+    field: Literal["gaussians", "neural", "eigenmodes", "simplicits", "auto"] = "gaussians"
     export: UseAppendAction[tuple[str, ...]] = ()
     report: Path | None = None
     seed: int = 0
@@ -121,6 +122,7 @@ class Result:
     subject: Subject
     cubature: Cubature
     handles: Handles
+    field_choice: str
     material: Material
     metrics: SkinningMetrics
     trajectory: Trajectory
@@ -134,6 +136,7 @@ def animate(config: AnimateConfig, progress: Progress | None = None) -> Result:
     from pipelines.film import film
     from splatanim.dynamics.reduced import reduce
     from splatanim.dynamics.simulate import Settings, placed_state, simulate
+    from splatanim.field.subspace import bind
     from splatanim.metrics import skinning_metrics
     from splatanim.sampling.cubature import cubature_from_splats
     from splatanim.transforms import bind_splats
@@ -149,7 +152,8 @@ def animate(config: AnimateConfig, progress: Progress | None = None) -> Result:
     material = chosen_material(config)
     direction = direct_subject(config, subject, cubature)
     with timings.stage("field"), progress.spinner("binding the skinning field"):
-        handles = Handles(bind_field(config, cubature), direction.regions)
+        chosen, why = bind(config.field, cubature.domain, config.handles, seed=config.seed)
+        handles = Handles(chosen, direction.regions)
         metrics = skinning_metrics(handles.field.weights(cubature.domain.centres))
         model = reduce(cubature, handles, material)
         bound = bind_splats(subject.splats, subject.frame, handles)
@@ -160,7 +164,7 @@ def animate(config: AnimateConfig, progress: Progress | None = None) -> Result:
     story = (trajectory, direction, cubature, handles)
     notes = film(config, output, subject, bound, story, timings, progress)
     return Result(
-        output, subject, cubature, handles, material, metrics, trajectory, timings.seconds, tuple(notes), config
+        output, subject, cubature, handles, why, material, metrics, trajectory, timings.seconds, tuple(notes), config
     )
 
 
@@ -250,14 +254,3 @@ def _box_to_sim(text: str, subject: Subject) -> str:
         return text  # the motion names what is wrong
     sim = subject.frame.to_sim(corners - np.asarray(subject.splats.offset))
     return ",".join(repr(float(v)) for v in sim.ravel())
-
-
-def bind_field(config: AnimateConfig, cubature: Cubature) -> SkinningField:
-    from splatanim.field.eigenmodes import bind_eigenmodes
-    from splatanim.field.gaussians import bind_gaussians
-
-    if config.handles < 1:
-        raise InputError(f"--handles {config.handles}: at least one handle is needed (16 is usual).")
-    if config.field == "eigenmodes":
-        return bind_eigenmodes(cubature.domain, config.handles)
-    return bind_gaussians(cubature.domain, config.handles, seed=config.seed)

@@ -16,18 +16,27 @@ from tyro.conf import OmitArgPrefixes, OmitSubcommandPrefixes, subcommand
 from pipelines.animate import AnimateConfig
 from pipelines.bench_raster import BenchRaster
 from pipelines.bench_step import BenchStepConfig
+from pipelines.evaluate_fields import EvaluateFieldsConfig
+from pipelines.fields import FieldsConfig
 from pipelines.inspect_scene import InspectConfig
 from pipelines.progress import Progress
 from pipelines.still import RenderConfig, SampleConfig
+from pipelines.train_fields import TrainFieldsConfig
 from splatanim.errors import InputError, OutputError
 
-Bench = Annotated[BenchRaster, subcommand("raster")] | Annotated[BenchStepConfig, subcommand("step")]
+Bench = (
+    Annotated[BenchRaster, subcommand("raster")]
+    | Annotated[BenchStepConfig, subcommand("step")]
+    | Annotated[EvaluateFieldsConfig, subcommand("fields")]
+)
 Command = (
     Annotated[AnimateConfig, subcommand("animate")]
     | Annotated[InspectConfig, subcommand("inspect")]
     | Annotated[RenderConfig, subcommand("render")]
     | Annotated[SampleConfig, subcommand("sample")]
-    | Annotated[Bench, subcommand("bench", description="Measure this machine: raster or step.")]
+    | Annotated[FieldsConfig, subcommand("fields")]
+    | Annotated[TrainFieldsConfig, subcommand("train-fields")]
+    | Annotated[Bench, subcommand("bench", description="Measure this machine: raster, step or fields.")]
 )
 
 
@@ -59,6 +68,24 @@ def _sample(config: SampleConfig) -> str:
     return write_sample(config)
 
 
+def _fields(config: FieldsConfig) -> str:
+    from pipelines.fields import fields
+
+    return fields(config, Progress(None))
+
+
+def _train_fields(config: TrainFieldsConfig) -> str:
+    from pipelines.train_fields import train_fields
+
+    return train_fields(config, Progress(None))
+
+
+def _bench_fields(config: EvaluateFieldsConfig) -> str:
+    from pipelines.evaluate_fields import evaluate_fields
+
+    return evaluate_fields(config, Progress(None))
+
+
 def _bench_raster(config: BenchRaster) -> str:
     from pipelines.bench_raster import bench_raster
 
@@ -79,6 +106,9 @@ ACTIONS: dict[type, Callable[[Any], str]] = {
     SampleConfig: _sample,
     BenchRaster: _bench_raster,
     BenchStepConfig: _bench_step,
+    FieldsConfig: _fields,
+    TrainFieldsConfig: _train_fields,
+    EvaluateFieldsConfig: _bench_fields,
 }
 
 

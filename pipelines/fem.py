@@ -81,7 +81,7 @@ def tetrahedral_solid(nodes: Float64[np.ndarray, "n 3"], elements: Int[np.ndarra
 
 
 def tetrahedralise(mesh: Mesh, spacing: float) -> Solid:
-    """Tetrahedra of about ``spacing`` [m] inside a closed mesh, by TetGen. Raises :class:`InputError` where it fails."""
+    """Tetrahedra of about ``spacing`` [m] inside a closed mesh, by TetGen; :class:`InputError` where it fails."""
     tetgen = require("tetgen", extra="fem")
     builder = tetgen.TetGen(np.ascontiguousarray(mesh.vertices), np.ascontiguousarray(mesh.faces, dtype=np.int32))
     try:
@@ -189,12 +189,12 @@ class _System:
         from scipy import sparse
 
         data = np.zeros((len(self._columns) + self._drop, 9))
-        for rows, _, blocks in self._chunks(u, tangents=True):  # blocks (e, 9, k, k)
+        for rows, _, pairs in self._chunks(u, tangents=True):  # pairs (e, 9, k, k)
             slot = self._slot[rows].ravel()
             for pair in range(9):
-                data[:, pair] += np.bincount(slot, blocks[:, pair].ravel(), len(data))
-        data = data[self._drop :].reshape(-1, 3, 3)
-        return sparse.bsr_matrix((data, self._columns, self._rows), shape=(3 * self._count,) * 2)
+                data[:, pair] += np.bincount(slot, pairs[:, pair].ravel(), len(data))
+        blocks = data[self._drop :].reshape(-1, 3, 3)
+        return sparse.bsr_matrix((blocks, self._columns, self._rows), shape=(3 * self._count,) * 2)
 
     def _deformation(self, u: np.ndarray, rows: slice) -> np.ndarray:
         local = u[self._solid.elements[rows]].transpose(0, 2, 1)[:, None]  # (e, 1, 3, k)

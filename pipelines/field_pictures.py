@@ -103,19 +103,30 @@ def contact_sheet(
     columns = min(4, len(labels)) if len(labels) <= 16 else int(np.ceil(len(labels) ** 0.5))
     columns = max(columns, 2)
     rows = -(-len(labels) // columns)
-    height = _BAND_HEIGHT + rows * (tile + _LABEL_HEIGHT) + 44
+    window = _window(surface.splats, up, tile)
+    step = window.stop - window.start + _LABEL_HEIGHT
+    height = _BAND_HEIGHT + rows * step + 44
     sheet = Image.new("RGB", (columns * tile, height), _PAPER)
     draw = ImageDraw.Draw(sheet)
     draw.text((18, 14), title, fill=_INK, font=_font(24))
     draw.text((18, 46), subtitle, fill=_SOFT, font=_font(15))
     values = scaled(weights)
     for k, label in enumerate(labels):
-        left, top = (k % columns) * tile, _BAND_HEIGHT + (k // columns) * (tile + _LABEL_HEIGHT)
-        picture = _view(painted(surface, values[:, k]), up, tile)
+        left, top = (k % columns) * tile, _BAND_HEIGHT + (k // columns) * step
+        picture = _view(painted(surface, values[:, k]), up, tile)[window]
         sheet.paste(Image.fromarray(picture), (left, top))
-        draw.text((left + tile / 2, top + tile + 2), label, fill=_INK, font=_font(15), anchor="ma")
+        draw.text((left + tile / 2, top + step - _LABEL_HEIGHT + 2), label, fill=_INK, font=_font(15), anchor="ma")
     _colour_bar(sheet, draw, height - 32)
     return np.asarray(sheet)
+
+
+def _window(splats: Splats, up: tuple[float, float, float], tile: int) -> slice:
+    """The rows of a tile that the object fills, with some air: flat objects need no square."""
+    black = splats.replace(sh=np.full((len(splats), 1, 3), -2.0, np.float32))
+    seen = np.flatnonzero((_view(black, up, tile) < 250).any(axis=(1, 2)))
+    if not len(seen):
+        return slice(0, tile)
+    return slice(max(int(seen[0]) - 10, 0), min(int(seen[-1]) + 14, tile))
 
 
 def _view(splats: Splats, up: tuple[float, float, float], tile: int) -> UInt8[np.ndarray, "t t 3"]:

@@ -162,7 +162,7 @@ def _write(found: Measured, config: FieldsConfig) -> None:
     weights = found.field.weights(surface.points)
     if config.image is not None:
         levels = rayleigh(found.field, found.subject.cubature.domain)
-        labels = [f"handle {k + 1}    {level:.3g} / m^2" for k, level in enumerate(levels)]
+        labels = [f"handle {k + 1}    {level if level > 1e-9 else 0:.3g} / m^2" for k, level in enumerate(levels)]
         sheet = contact_sheet(
             surface, weights, found.subject.frame.up, title=_title(found), subtitle=_subtitle(found), labels=labels
         )

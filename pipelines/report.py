@@ -43,6 +43,7 @@ def to_json(result: Result) -> dict[str, object]:
         "dropped": dropped_of(result),
         "up": result.subject.inspection.up,
         "inside": result.cubature.method,
+        "field_choice": result.field_choice,
         "motion": result.config.motion,
         "material": asdict(result.material),
         "field": {
@@ -96,7 +97,8 @@ def summary(result: Result) -> str:
         f"  inside    {result.cubature.method}",
         f"  material  {result.material.name}: E {result.material.young:g} Pa, nu {result.material.poisson:g}, "
         f"rho {result.material.density:g} kg/m^3",
-        f"  field     {result.handles.field.kind}, {result.handles.field.handles} handles + constant; "
+        f"  field     {result.field_choice or result.handles.field.kind}, "
+        f"{result.handles.field.handles} handles + constant; "
         f"Omega_orth {metrics.omega_orth:.1e}, kappa_log {metrics.kappa_log:.3f}, H_spec {metrics.h_spec:.4f}",
         f"  solver    {'all steps converged' if not fails else 'converged in part' + fails}; Newton mean "
         f"{solver['newton_mean']:.1f}, max {solver['newton_max']}; {solver['ms_per_step_median']:.1f} ms a step",

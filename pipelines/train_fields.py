@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
-from contextlib import contextmanager
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -34,20 +33,21 @@ class TrainFieldsConfig:
             the columns file and split (train or val) is honoured.
         output: The weights to write (.safetensors); their config and provenance go beside them, as .json.
         preset: Size of the network: small (1 M parameters, one CPU core will do) or paper (a GPU).
-        objective: ritz (48 raw fields that distil the lowest-energy subspace; best for animating) or paper (16
+        objective: ritz (32 raw fields that distil the lowest-energy subspace; best for animating) or paper (16
             fields, trained by elastic energy, smoothness and orthogonality).
         seconds: How long to train.
         steps: How many steps to train, instead of seconds; then a run is repeatable bit for bit.
         seed: Seed of everything random.
         resume: A checkpoint to go on from. Checkpoints lie beside the output, as .checkpoint.pt.
+        init: Weights (.safetensors) of an earlier training to start from, of any objective.
         cache: Where the voxels and exact modes of the meshes are kept; beside the output by default.
         generated: Seeded shapes (trees of capsules, boxes, tori) added to the meshes.
         encoder: Weights of a Michelangelo encoder (.ckpt, .pt or .safetensors) to start from; preset paper only.
         freeze_encoder: Leave the encoder as it is loaded.
         pretrain: occupancy trains the encoder first, to tell inside from outside.
         pretrain_seconds: How long.
-        batch: Shapes a step.
-        points: Points a shape and step.
+        batch: Shapes a step; 0 for the objective's own number.
+        points: Points a shape and step; 0 for the objective's own number.
     """
 
     folder: Positional[Path]
@@ -58,13 +58,14 @@ class TrainFieldsConfig:
     steps: int = 0
     seed: int = 0
     resume: Path | None = None
+    init: Path | None = None
     cache: Path | None = None
     generated: int = 40
     encoder: Path | None = None
     freeze_encoder: bool = False
     pretrain: Literal["none", "occupancy"] = "none"
     pretrain_seconds: float = 120.0
-    batch: int = 2
+    batch: int = 0
     points: int = 0
 
 
@@ -98,18 +99,16 @@ def resolve(config: TrainFieldsConfig) -> tuple[ModelConfig, TrainConfig]:
         "seconds": config.seconds,
         "steps": config.steps,
         "seed": config.seed,
-        "batch": config.batch,
         "surface": model.surface_points // 2 if config.preset == "small" else model.surface_points,
         "freeze_encoder": config.freeze_encoder,
     }
     if config.objective == "paper":
-        model = dataclasses.replace(model, fields=16, oni=True, warp=0, affine=False)
+        model = dataclasses.replace(model, fields=16, oni=True, warp=0, affine=False, direct=config.preset == "small")
         samples = 1024 if config.preset == "paper" else 32
-        return model, TrainConfig(
-            **common, points=config.points or 1000, rate=5e-4, last_rate=5e-5, half=False, samples=samples
-        )
-    model = dataclasses.replace(model, fields=48, oni=False, warp=16, affine=True)
-    return model, TrainConfig(**common, points=config.points or 1536, centres=48)
+        sizes: dict[str, Any] = {"batch": config.batch or 4, "points": config.points or 1000, "samples": samples}
+        return model, TrainConfig(**common, **sizes, rate=5e-4, last_rate=5e-5)
+    model = dataclasses.replace(model, fields=32, oni=False, warp=16, affine=True, direct=True)
+    return model, TrainConfig(**common, batch=config.batch or 1, points=config.points or 4096)
 
 
 def provenance(config: TrainFieldsConfig, settings: TrainConfig, data: Dataset, training: Training) -> dict[str, Any]:
@@ -150,6 +149,10 @@ def _start(config: TrainFieldsConfig, model: ModelConfig, settings: TrainConfig,
     if config.resume is not None:
         return load_checkpoint(config.resume, model, settings)
     training = start(model, settings)
+    if config.init is not None:
+        from splatanim.field.neural_model import copy_matching
+
+        copy_matching(training.model, config.init)
     if config.encoder is not None:
         from splatanim.field.encoder_weights import load_michelangelo
 
@@ -195,16 +198,22 @@ def _processes() -> Iterator[int]:
 
 
 def _licences(folder: Path) -> list[dict[str, Any]]:
-    """Licences and authors of the meshes, with counts, from the index (columns licence and author)."""
+    """Licences and authors of the meshes from the index; where a licence asks for attribution, the files too."""
     import csv
-    from collections import Counter
 
     index = folder / "index.csv"
     if not index.is_file():
         return []
+    found: dict[tuple[str, str, str], list[str]] = {}
     with index.open(newline="", encoding="utf-8") as lines:
-        found = Counter((row.get("licence", ""), row.get("author", "")) for row in csv.DictReader(lines))
-    return [{"licence": lic, "author": author, "meshes": count} for (lic, author), count in sorted(found.items())]
+        for row in csv.DictReader(lines):
+            key = (row.get("licence") or "", row.get("author") or "", row.get("source") or "")
+            found.setdefault(key, []).append(row["file"])
+    rows = []
+    for (licence, author, source), files in sorted(found.items()):
+        row = {"licence": licence, "author": author, "source": source, "meshes": len(files)}
+        rows.append(row | {"files": files} if licence.upper().startswith("CC-BY") else row)
+    return rows
 
 
 def _summary(config: TrainFieldsConfig, data: Dataset, training: Training) -> str:
@@ -212,8 +221,3 @@ def _summary(config: TrainFieldsConfig, data: Dataset, training: Training) -> st
     rows = [data.summary(), f"{training.step} steps in {training.elapsed:.0f} s" + (f": {losses}" if losses else "")]
     rows.append(f"wrote {config.output} and {config.output.with_suffix('.json').name}")
     return "\n".join(rows)
-
-
-def load_record(path: Path) -> dict[str, Any]:
-    """The JSON beside a weight file."""
-    return json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))

@@ -83,7 +83,9 @@ def _width(points: np.ndarray, centres: np.ndarray, spacing: float) -> float:
 def _kernel(points: np.ndarray, centres: np.ndarray, width: float) -> np.ndarray:
     points = np.asarray(points, np.float64)
     squared = (points**2).sum(1)[:, None] + (centres**2).sum(1)[None, :] - 2.0 * (points @ centres.T)
-    return np.exp(np.maximum(squared, 0.0) * (-0.5 / width**2))
+    exponent = np.maximum(squared, 0.0) * (-0.5 / width**2)
+    # Far values are zero to every purpose, and products of them would be denormal numbers, which are slow.
+    return np.where(exponent > -80.0, np.exp(np.maximum(exponent, -80.0)), 0.0)
 
 
 def _chunks(n: int):

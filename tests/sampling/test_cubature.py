@@ -94,7 +94,9 @@ def test_same_seed_same_result() -> None:
 @pytest.mark.parametrize("factor", [1e-3, 1e3])
 def test_any_unit_of_length(factor: float) -> None:
     splats = ball()
-    shrunk = splats.replace(means=splats.means * np.float32(factor), log_scales=splats.log_scales + np.float32(np.log(factor)))
+    shrunk = splats.replace(
+        means=splats.means * np.float32(factor), log_scales=splats.log_scales + np.float32(np.log(factor))
+    )
     cubature = cubature_from_splats(shrunk, UNIT)
     assert cubature.domain.volume == pytest.approx(BALL_VOLUME * factor**3, rel=0.02)
     framed = cubature_from_splats(shrunk, Frame((0, 0, 0), 1 / factor, (0, 0, 1)))
