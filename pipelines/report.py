@@ -17,6 +17,9 @@ def warnings_of(result: Result) -> list[str]:
     """Everything that a user should know and would not see in the picture at once."""
     notes = list(result.subject.inspection.warnings)
     trajectory = result.trajectory
+    handles = result.handles.field.handles
+    if handles < result.config.handles:
+        notes.append(f"{result.config.handles} handles were asked for; this field has {handles} independent ones.")
     failed = Counter(r.reason for r in trajectory.reports if not r.converged)
     for reason, count in failed.items():
         notes.append(f"{count} of {len(trajectory.reports)} steps did not converge: {reason}.")

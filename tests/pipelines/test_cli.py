@@ -105,6 +105,11 @@ def test_floaters_are_left_out_and_counted(scene, tmp_path, capsys) -> None:
     assert code == 0 and data["dropped"] == {"floater": 10} and data["splats"] == 2990 and "10 floater" in out
 
 
+def test_fewer_handles_than_asked_for_are_said(scene, tmp_path, capsys) -> None:
+    code, out, _ = run(["animate", str(scene), "-o", str(tmp_path / "a.mp4"), "--handles", "300", *FAST], capsys)
+    assert code == 0 and "300 handles were asked for" in out
+
+
 def test_inspect_prints_stable_keys(scene, capsys) -> None:
     code, out, _ = run(["inspect", str(scene), "--json"], capsys)
     data = json.loads(out)
@@ -219,4 +224,5 @@ def test_help_names_every_verb(capsys) -> None:
         main(["--help"])
     assert stop.value.code == 0
     out = capsys.readouterr().out
-    assert all(verb in out for verb in ("animate", "inspect", "render", "sample", "bench"))
+    verbs = ("animate", "inspect", "render", "sample", "fields", "train-fields", "bench")
+    assert all(verb in out for verb in verbs)
