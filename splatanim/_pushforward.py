@@ -7,7 +7,7 @@ from numba import njit, prange
 
 from splatanim._small import determinant, orthogonalise_columns, signed_svd
 
-# Compiled with _small.py 1b857a79bfb9.
+# Compiled with _small.py dbf3935a6d73.
 
 _A2, _B2, _D2 = 1.0925484305920792, 0.31539156525252005, 0.5462742152960396
 _A3, _B3, _C3 = 0.5900435899266435, 2.890611442640554, 0.4570457994644658

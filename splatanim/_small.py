@@ -15,6 +15,17 @@ def determinant(a):
     )
 
 
+@njit(cache=True, inline="always")
+def _jacobi_rotation(pp, qq, pq):
+    """Cosine and sine of the rotation that makes [[pp, pq], [pq, qq]] diagonal, by the smaller angle."""
+    zeta = (qq - pp) / (2.0 * pq)
+    t = 1.0 / (abs(zeta) + np.sqrt(1.0 + zeta * zeta))
+    if zeta < 0:
+        t = -t
+    c = 1.0 / np.sqrt(1.0 + t * t)
+    return c, c * t
+
+
 @njit(cache=True)
 def orthogonalise_columns(b, v, tolerance):
     """One-sided Jacobi: rotate columns of ``b`` (and of ``v`` along with it) until they are mutually orthogonal.
@@ -33,12 +44,7 @@ def orthogonalise_columns(b, v, tolerance):
                 if pq * pq <= tolerance * pp * qq or pp * qq == 0.0:
                     continue
                 rotated = True
-                zeta = (qq - pp) / (2.0 * pq)
-                t = 1.0 / (abs(zeta) + np.sqrt(1.0 + zeta * zeta))
-                if zeta < 0:
-                    t = -t
-                c = 1.0 / np.sqrt(1.0 + t * t)
-                s = c * t
+                c, s = _jacobi_rotation(pp, qq, pq)
                 for i in range(3):
                     x = b[i, p]
                     y = b[i, q]
@@ -141,12 +147,7 @@ def project_psd(a, w, v):
             for q in range(p + 1, 3):
                 if w[p, q] == 0.0:
                     continue
-                zeta = (w[q, q] - w[p, p]) / (2.0 * w[p, q])
-                t = 1.0 / (abs(zeta) + np.sqrt(1.0 + zeta * zeta))
-                if zeta < 0:
-                    t = -t
-                c = 1.0 / np.sqrt(1.0 + t * t)
-                s = c * t
+                c, s = _jacobi_rotation(w[p, p], w[q, q], w[p, q])
                 for i in range(3):
                     x = w[i, p]
                     y = w[i, q]
