@@ -38,7 +38,7 @@ def rasterize(
     camera: Camera,
     *,
     background: tuple[float, float, float] = (1.0, 1.0, 1.0),
-    backend: Backend = "auto",
+    backend: str = "auto",
     depth: bool = False,
 ) -> Rendering:
     """Render splats by EWA splatting (Kerbl et al. 2023), front to back.

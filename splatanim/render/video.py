@@ -68,8 +68,8 @@ class VideoWriter:
     ) -> bool | None:
         return self._stack.__exit__(kind, error, trace)
 
-    def write(self, rgb: Float[np.ndarray, "h w 3"] | UInt8[np.ndarray, "h w 3"]) -> None:
-        """Append a frame: float in [0, 1] (clipped) or uint8."""
+    def write(self, rgb: Float[np.ndarray, "..."] | UInt8[np.ndarray, "..."]) -> None:
+        """Append a frame (H, W, 3): float in [0, 1] (clipped) or uint8."""
         if rgb.ndim != 3 or rgb.shape[2] != 3:
             raise InputError(f"{self.path}: a frame has shape {rgb.shape}; (height, width, 3) is needed.")
         if self._encoder is None:

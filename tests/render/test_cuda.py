@@ -112,7 +112,8 @@ def test_without_a_gpu_cuda_is_refused_and_auto_takes_the_cpu(
 def test_auto_takes_cuda_where_it_is_there(fake_gsplat: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     calls = []
-    monkeypatch.setattr(cuda, "rasterize_cuda", lambda *a, **k: calls.append(k))
+    blank = rasterize.Rendering(np.zeros((1, 1, 3), np.float32), np.zeros((1, 1), np.float32))
+    monkeypatch.setattr(cuda, "rasterize_cuda", lambda *a, **k: calls.append(k) or blank)
     rasterize.rasterize(scenes.one_splat(), scenes.camera(), depth=True)
     assert calls == [{"background": (1.0, 1.0, 1.0), "depth": True}]
 
