@@ -85,9 +85,8 @@ def simulate(
     """Run ``settings.frames`` frames from ``state`` (rest by default) under inertia, elasticity and ``terms``."""
     from threadpoolctl import threadpool_limits
 
-    with threadpool_limits(
-        1, user_api="blas"
-    ):  # the matrices are small: waking a second thread costs more than it does
+    # The matrices are small: waking a second thread costs more than it does.
+    with threadpool_limits(1, user_api="blas"):
         return _run(model, terms, settings, state or rest_state(model), on_frame)
 
 
