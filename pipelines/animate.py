@@ -50,9 +50,9 @@ class AnimateConfig:
         pin: What is held: auto (the motion's own choice), none, bottom, top, or a box x0,y0,z0,x1,y1,z1 in the
             file's coordinates.
         handles: Number of skinning handles.
-        field: The skinning field: gaussians (learning-free, milliseconds; loose parts hold together), neural (a trained
-            network and Gaussians), eigenmodes (exact, slower), simplicits (trained on the object, minutes), or auto
-            (neural or gaussians, whichever is softer on this object). All but gaussians let loose parts go.
+        field: The skinning field: gaussians (learning-free, milliseconds), neural (a trained network and Gaussians;
+            softer, seconds), eigenmodes (exact, slower), simplicits (trained on the object, minutes), or auto
+            (neural or gaussians, whichever is softer on this object).
         export: ply:DIR for a splat sequence frame_0000.ply ..., npz:FILE for handles and weights; repeatable.
         report: Write what happened as JSON.
         seed: Seed of everything random; the same seed gives the same film.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -64,7 +65,7 @@ def cubature_from_splats(
     def fill(h: float) -> _Filled:
         return _fill_splats(bodies, low, high, h, frame)
 
-    filled = _within_budget(fill, spacing, finest)
+    filled = _tied(_within_budget(fill, spacing, finest))
     domain, shell = _domain(filled)
     centres = bodies.means[bodies.opacity >= 0.1] if (bodies.opacity >= 0.1).any() else bodies.means
     surface = _contacts(centres, shell, filled.raster, contact_count, frame.up, seed)
@@ -196,6 +197,15 @@ def _fill_splats(
     height = raster.centres @ (np.asarray(frame.up) / np.linalg.norm(frame.up))
     ground = height < np.percentile(height[occupied], 0.5) - 0.25 * spacing
     return _finish(occupied, raster, "flood fill of the capture", note, ground=ground)
+
+
+def _tied(filled: _Filled) -> _Filled:
+    """Loose parts of a capture held together, and the method's words saying so."""
+    cells, struts = voxels.tie_parts(filled.cells)
+    if not struts:
+        return filled
+    words = f"{filled.method}; loose parts tied by {struts} strut{'s' if struts > 1 else ''}"
+    return dataclasses.replace(filled, cells=cells, method=words)
 
 
 def _covered(weight: np.ndarray) -> np.ndarray:

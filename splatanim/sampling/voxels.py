@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float64, Int
 from scipy import ndimage
+from scipy.spatial import cKDTree
 
 MARGIN = 6  # cells; more than the largest closing radius, so that the outside stays connected around the object
 CLOSING_RADII = (0, 1, 2, 4)  # voxels
@@ -175,6 +176,33 @@ def without_crumbs(filled: Bool[np.ndarray, "x y z"], share: float = 0.01) -> Bo
     sizes[0] = 0
     keep = sizes >= max(min(share * sizes.sum(), sizes.max()), 1)
     return keep[labels] if sizes[keep].sum() >= 0.95 * sizes.sum() else filled
+
+
+def tie_parts(filled: Bool[np.ndarray, "x y z"], most: int = 32) -> tuple[Bool[np.ndarray, "x y z"], int]:
+    """Join loose parts by struts three voxels wide between their nearest cells; how many struts it took.
+
+    A capture's parts belong together even where nothing visible joins them, such as a figure's floating hands; left
+    loose, each would be a body of its own. More than ``most`` parts are a cloud rather than an object and stay as
+    they are.
+    """
+    labels, count = ndimage.label(filled)
+    if not 1 < count <= most:
+        return filled, 0
+    cells = [np.argwhere(labels == part + 1) for part in range(count)]
+    cells.sort(key=len, reverse=True)
+    joined, loose = cells[0], cells[1:]
+    struts = np.zeros_like(filled)
+    while loose:
+        tree = cKDTree(joined)
+        reaches = [tree.query(part) for part in loose]
+        nearest = int(np.argmin([distances.min() for distances, _ in reaches]))
+        distances, rows = reaches[nearest]
+        end = int(distances.argmin())
+        a, b = joined[rows[end]], loose[nearest][end]
+        along = np.linspace(0.0, 1.0, 2 * int(np.abs(b - a).max()) + 1)[:, None]
+        struts[tuple(np.round(a + along * (b - a)).astype(np.int64).T)] = True
+        joined = np.concatenate([joined, loose.pop(nearest)])
+    return filled | ndimage.binary_dilation(struts), count - 1
 
 
 def outer_shell(filled: Bool[np.ndarray, "x y z"]) -> Bool[np.ndarray, "x y z"]:

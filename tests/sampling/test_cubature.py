@@ -8,6 +8,7 @@ import pytest
 from splatanim.data import Cubature, Frame, Mesh, Splats
 from splatanim.errors import InputError
 from splatanim.sampling.cubature import MOST_VOXELS, cubature_from_mesh, cubature_from_splats
+from splatanim.transforms import merge
 from tests.helpers import data_file
 from tests.sampling.shapes import (
     UNIT,
@@ -266,3 +267,18 @@ def test_real_captures_are_solid(name: str, low: float, high: float) -> None:
         head = frame.to_sim(np.array([[0.0, -0.80, 0.0]]))
         near = np.abs(cubature.domain.centres - head).max(axis=1) < 0.05
         assert near.sum() * cubature.domain.spacing**3 > 0.8 * 0.1**3  # the head is full
+
+
+def test_loose_parts_are_tied_into_one() -> None:
+    """Two balls a diameter apart: one body for elasticity, with little more volume than the two."""
+    from scipy import ndimage
+
+    one = ball(6000)
+    two = one.replace(means=one.means + np.float32([2.0, 0.0, 0.0]))
+    both = merge(one, two)
+    cubature = cubature_from_splats(both, UNIT)
+    cells = cubature.domain.cells - cubature.domain.cells.min(axis=0)
+    grid = np.zeros(cells.max(axis=0) + 1, bool)
+    grid[tuple(cells.T)] = True
+    assert ndimage.label(grid)[1] == 1 and "2 separate parts" in cubature.method and "1 strut" in cubature.method
+    assert cubature.domain.volume == pytest.approx(2 * BALL_VOLUME, rel=0.03)
