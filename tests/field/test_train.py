@@ -281,6 +281,8 @@ def test_two_processes_end_with_the_same_weights(tmp_path: Path) -> None:
         "training = train(start(TINY, config), config, _shapes())\n"
         "flat = torch.cat([p.detach().flatten() for p in training.model.parameters()])\n"
         "open(sys.argv[1] + str(rank), 'w').write(hashlib.sha256(flat.numpy().tobytes()).hexdigest())\n"
+        "distributed.barrier()\n"  # one that leaves first would cut the other's connection in mid-talk
+        "distributed.destroy_process_group()\n"
     )
     workers = []
     for rank in range(2):
