@@ -159,7 +159,7 @@ def animate(config: AnimateConfig, progress: Progress | None = None) -> Result:
         bound = bind_splats(subject.splats, subject.frame, handles)
     settings = Settings(config.frames, config.fps, max(1, int(np.ceil(1.0 / (config.fps * LONGEST_STEP) - 1e-9))))
     with timings.stage("simulate"), progress.bar("simulating", config.frames - 1) as tick:
-        state = placed_state(model, direction.displacement, direction.velocity, settings.h)
+        state = placed_state(model, direction.displacement, np.zeros((3, 4)), settings.h)
         trajectory = simulate(model, direction.build(model), settings, state, on_frame=lambda _k: tick())
     story = (trajectory, direction, cubature, handles)
     notes = film(config, output, subject, bound, story, timings, progress)
@@ -205,20 +205,21 @@ def read(config: AnimateConfig) -> ReadResult:
 
 def prepare(result: ReadResult, up: str, object_size: float, file: Path | str) -> Subject:
     """Inspect a capture, set its floaters aside and place it in the simulator."""
-    from splatanim.inspect import analyse, floater_mask, robust_bounds, up_vector
+    from splatanim.inspect import analyse, floater_mask, up_vector
     from splatanim.render.order import morton_order
 
     if not object_size > 0:
         raise InputError(f"--object-size {object_size} must be positive (metres).")
-    inspection = analyse(result, file=str(file), up=None if up == "auto" else up)
-    kept = np.flatnonzero(~floater_mask(result.splats))
+    floaters = floater_mask(result.splats)
+    inspection = analyse(result, file=str(file), up=None if up == "auto" else up, floaters=floaters)
+    kept = np.flatnonzero(~floaters)
     order = kept[morton_order(result.splats.means[kept])]
     splats = result.splats.select(order)
-    low, high = robust_bounds(splats)
-    longest = float((high - low).max())
+    low, high = np.asarray(inspection.bounds) - splats.offset
+    longest = inspection.size
     if not longest > 0:
         raise InputError(f"{file}: all splats lie at one point; there is no object to animate.")
-    centre = 0.5 * (np.asarray(low) + high)
+    centre = 0.5 * (low + high)
     frame = Frame(tuple(centre.tolist()), object_size / longest, up_vector(inspection.up))
     return Subject(splats, order, inspection, frame)
 
@@ -243,7 +244,7 @@ def direct_subject(config: AnimateConfig, subject: Subject, cubature: Cubature) 
     pin = None if config.pin == "auto" else config.pin
     if pin not in (None, "none", "bottom", "top"):
         pin = _box_to_sim(pin, subject)
-    return direct(config.motion, body, chosen_material(config), pin)
+    return direct(config.motion, body, pin)
 
 
 def _box_to_sim(text: str, subject: Subject) -> str:

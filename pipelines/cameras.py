@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from splatanim.errors import InputError
-from splatanim.render.camera import Camera, box_corners, frame_object, look_at
+from splatanim.render.camera import Camera, box_corners, frame_object, look_at, view_direction
 from splatanim.render.camera_io import read_cameras
 
 if TYPE_CHECKING:
     from pipelines.animate import AnimateConfig, Subject
 
 _ORBIT_SPEED = 18.0  # degrees a second: slow enough to watch the motion, fast enough to see that it is solid
+_ELEVATION = 15.0  # degrees above the horizon
 _FRONT = 25.0  # degrees beside the front, where an orbit is halfway
 
 
@@ -42,27 +43,16 @@ def _orbit(corners: np.ndarray, up: np.ndarray, width: int, height: int, frames:
     sweep = min(360.0, _ORBIT_SPEED * seconds)
     angles = np.linspace(_FRONT - sweep / 2, _FRONT + sweep / 2, frames)
     views = [
-        frame_object(corners, up, width=width, height=height, azimuth_degrees=a)
+        frame_object(corners, up, width=width, height=height, azimuth_degrees=a, elevation_degrees=_ELEVATION)
         for a in np.linspace(angles[0], angles[-1], 9)
     ]
     target = 0.5 * (corners.min(axis=0) + corners.max(axis=0))
     radius = max(float(np.linalg.norm(view.position - target)) for view in views)
-    out = []
-    for angle in angles:
-        direction = frame_object(corners, up, width=width, height=height, azimuth_degrees=float(angle))
-        forward = direction.T_camera_world[2, :3]
-        out.append(
-            look_at(
-                target - radius * forward,
-                target,
-                up,
-                width=width,
-                height=height,
-                focal=direction.fy,
-                near=0.02 * radius,
-            )
-        )
-    return out
+    lens = {"focal": views[0].fy, "near": 0.02 * radius}
+    return [
+        look_at(target - radius * view_direction(up, a, _ELEVATION), target, up, width=width, height=height, **lens)
+        for a in angles
+    ]
 
 
 def shifted(camera: Camera, offset: tuple[float, float, float]) -> Camera:

@@ -44,7 +44,7 @@ def film(
     boxes = swept_boxes(cubature, handles, trajectory, subject.frame)
     cameras, notes = cameras_for(config, subject, boxes, frames)
     background = parse_colour(config.background)
-    planes = stage_planes(config, direction, cubature, subject.frame)
+    planes = stage_planes(config, direction, subject.frame)
     size = 1.0 / subject.frame.scale * config.object_size
     exports = _exports(config, subject)
     with VideoWriter(output, fps=config.fps) as video, progress.bar("rendering", frames) as tick:
@@ -95,18 +95,10 @@ def swept_boxes(
     return np.stack(low) - pad, np.stack(high) + pad
 
 
-def stage_planes(
-    config: AnimateConfig, direction: Direction, cubature: Cubature, frame: Frame
-) -> Callable[[float], list[StagePlane]]:
-    """The motion's planes (or a floor under the object where it has none) in file units, as a function of time."""
-    from splatanim.dynamics.motions import body_of, floor
-
+def stage_planes(config: AnimateConfig, direction: Direction, frame: Frame) -> Callable[[float], list[StagePlane]]:
+    """The motion's scenery in file units, as a function of time."""
     if not config.stage:
         return lambda _time: []
-    planes = direction.planes
-    if not planes:
-        low, high = cubature.surface.min(axis=0), cubature.surface.max(axis=0)
-        planes = (floor(body_of(low, high, np.asarray(frame.up), config.seconds)),)
     up = np.asarray(frame.up)
 
     def place(plane: Plane, time: float) -> StagePlane:
@@ -116,7 +108,7 @@ def stage_planes(
             half = (0.7 * config.object_size / frame.scale,) * 2
         return StagePlane(frame.to_file(plane.centre(time)[None])[0], plane.frame(), half, glass)
 
-    return lambda time: [place(plane, time) for plane in planes]
+    return lambda time: [place(plane, time) for plane in direction.scenery]
 
 
 def parse_exports(exports: Sequence[str]) -> list[tuple[str, Path]]:

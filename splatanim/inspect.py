@@ -90,15 +90,22 @@ class Inspection:
         }
 
 
-def analyse(result: ReadResult, *, file: str | os.PathLike[str] = "", up: str | None = None) -> Inspection:
+def analyse(
+    result: ReadResult,
+    *,
+    file: str | os.PathLike[str] = "",
+    up: str | None = None,
+    floaters: Bool[np.ndarray, " n"] | None = None,
+) -> Inspection:
     """Inspect splats as they were read from ``file``.
 
-    ``up`` overrides the guess, which is the header's own statement, else the convention ``PLY_UP``.
+    ``up`` overrides the guess, which is the header's own statement, else the convention ``PLY_UP``. ``floaters`` is
+    :func:`floater_mask` where the caller has it already.
 
     Raises InputError where ``up`` is no axis.
     """
     splats = result.splats
-    floaters = floater_mask(splats)
+    floaters = floater_mask(splats) if floaters is None else floaters
     low, high = _visible_bounds(splats, ~floaters)
     size = float((high - low).max())
     needles = needle_mask(splats, size) & ~floaters

@@ -6,6 +6,7 @@ A capture shows its object at rest, so where it is pinned its own weight is take
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,7 +14,6 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float64
 
-from splatanim.data import Material
 from splatanim.dynamics.contact import Plane, PlaneContact
 from splatanim.dynamics.newton import Term
 from splatanim.dynamics.reduced import ReducedModel
@@ -62,13 +62,16 @@ class Body:
 
 @dataclass(frozen=True)
 class Direction:
-    """A motion, set up for one object. ``terms`` are built once the reduced model exists."""
+    """A motion, set up for one object. ``terms`` are built once the reduced model exists.
+
+    ``planes`` are touched; ``scenery`` is what a picture shows: the same, or a floor where nothing is touched.
+    """
 
     regions: tuple[Region, ...] = ()
     planes: tuple[Plane, ...] = ()
     terms: tuple[Callable[[ReducedModel], Term], ...] = ()
     displacement: Float64[np.ndarray, "3 4"] = field(default_factory=lambda: np.zeros((3, 4)))
-    velocity: Float64[np.ndarray, "3 4"] = field(default_factory=lambda: np.zeros((3, 4)))
+    scenery: tuple[Plane, ...] = ()
 
     def build(self, model: ReducedModel) -> list[Term]:
         contacts = [PlaneContact(model, plane, model.material.friction, GRAVITY) for plane in self.planes]
@@ -121,7 +124,7 @@ def _weight(body: Body) -> Callable[[ReducedModel], Term]:
     return lambda model: gravity(model, -GRAVITY * body.up)
 
 
-def _drop(body: Body, material: Material, pin: str | None) -> Direction:
+def _drop(body: Body, pin: str | None) -> Direction:
     """Let fall from half its size onto the floor; with a pin, let go where it hangs or stands."""
     if pin not in (None, "none"):
         below = 0.0 if pin == "bottom" else 1.2 * body.size  # room for what hangs
@@ -130,7 +133,7 @@ def _drop(body: Body, material: Material, pin: str | None) -> Direction:
     return Direction((), (floor(body),), (_weight(body),), displacement=lift)
 
 
-def _ramp(body: Body, material: Material, pin: str | None) -> Direction:
+def _ramp(body: Body, pin: str | None) -> Direction:
     """Put down on a slope above the floor, to slide, roll or stick as its friction says."""
     angle = np.radians(30.0)
     turn = rotation_about(np.cross(body.up, body.side), angle, body.at(-1.0))
@@ -142,13 +145,13 @@ def _ramp(body: Body, material: Material, pin: str | None) -> Direction:
     return Direction(pin_region(pin or "none", body), (slope, ground), (_weight(body),), displacement=turn)
 
 
-def _poke(body: Body, material: Material, pin: str | None) -> Direction:
+def _poke(body: Body, pin: str | None) -> Direction:
     """A push from the side, high up, with the foot held; again from the front at half time."""
     radius = 0.2 * body.size
-    volume_share = 1.2 * body.size  # m/s that the push would give the whole body
+    speed = 1.2 * body.size  # m/s that the push would give the whole body
 
     def push(spot: Vector, toward: Vector, start: float) -> Callable[[ReducedModel], Term]:
-        return lambda model: poke(model, spot, radius, model.mass * volume_share * toward, start, 0.12)
+        return lambda model: poke(model, spot, radius, model.mass * speed * toward, start, 0.12)
 
     pushes = (
         push(body.at(0.6, -1.0), body.side, 0.1),
@@ -157,7 +160,7 @@ def _poke(body: Body, material: Material, pin: str | None) -> Direction:
     return Direction(pin_region(pin or "bottom", body), (), pushes)
 
 
-def _sway(body: Body, material: Material, pin: str | None) -> Direction:
+def _sway(body: Body, pin: str | None) -> Direction:
     """The held end shakes from side to side and then stops."""
     stop = 0.6 * body.seconds
 
@@ -168,7 +171,7 @@ def _sway(body: Body, material: Material, pin: str | None) -> Direction:
     return Direction(pin_region(pin or "bottom", body, shake))
 
 
-def _squash(body: Body, material: Material, pin: str | None) -> Direction:
+def _squash(body: Body, pin: str | None) -> Direction:
     """A plate presses from above to two thirds of the height, then snaps away."""
     press, hold = 0.3 * body.seconds, 0.4 * body.seconds
     clear = 0.02 * body.size
@@ -183,7 +186,7 @@ def _squash(body: Body, material: Material, pin: str | None) -> Direction:
     return Direction(pin_region(pin or "bottom", body), (floor(body), plate))
 
 
-def _twist(body: Body, material: Material, pin: str | None) -> Direction:
+def _twist(body: Body, pin: str | None) -> Direction:
     """The upper end is wound up by a third of a turn and let go."""
     wind, hold = 0.35 * body.seconds, 0.42 * body.seconds
 
@@ -199,7 +202,7 @@ def _twist(body: Body, material: Material, pin: str | None) -> Direction:
     return Direction(pin_region(pin or "bottom", body), (), (spring,))
 
 
-def _drag(body: Body, material: Material, pin: str | None) -> Direction:
+def _drag(body: Body, pin: str | None) -> Direction:
     """The top is grabbed, drawn in a circle and out to the side, and let go."""
     hold = 0.6 * body.seconds
 
@@ -229,7 +232,7 @@ def _ease(t: float) -> float:
     return t * t * (3.0 - 2.0 * t)
 
 
-MOTIONS: dict[str, Callable[[Body, Material, str | None], Direction]] = {
+MOTIONS: dict[str, Callable[[Body, str | None], Direction]] = {
     "drop": _drop,
     "poke": _poke,
     "sway": _sway,
@@ -240,10 +243,11 @@ MOTIONS: dict[str, Callable[[Body, Material, str | None], Direction]] = {
 }
 
 
-def direct(motion: str, body: Body, material: Material, pin: str | None = None) -> Direction:
+def direct(motion: str, body: Body, pin: str | None = None) -> Direction:
     """Set a motion up for an object. ``pin`` None leaves the motion's own choice of what is held."""
     if motion not in MOTIONS:
         near = difflib.get_close_matches(motion, MOTIONS, n=1)
         hint = f" Did you mean {near[0]}?" if near else ""
         raise InputError(f"There is no motion {motion!r}.{hint} There are: {', '.join(MOTIONS)}.")
-    return MOTIONS[motion](body, material, pin)
+    direction = MOTIONS[motion](body, pin)
+    return dataclasses.replace(direction, scenery=direction.planes or (floor(body),))

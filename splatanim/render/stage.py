@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Float32, Float64
+from jaxtyping import Float32, Float64
 
 from splatanim.data import Splats
 from splatanim.render.camera import Camera
@@ -91,10 +91,6 @@ def shadow_map(splats: Splats, plane: StagePlane, size: float) -> Float32[np.nda
     for reach, blur, strength in ((0.06, 1.0, 0.7), (0.35, 3.0, 0.5), (1.2, 8.0, 0.3)):
         weight = area[inside] * np.exp(-0.5 * (np.maximum(height[inside], 0.0) / reach) ** 2)
         amount = np.bincount(bins, weight, _CELLS * _CELLS).reshape(_CELLS, _CELLS) / cell**2
-        layer = strength * gaussian_filter(1.0 - np.exp(-_cover(amount)), blur)
+        layer = strength * gaussian_filter(1.0 - np.exp(-amount), blur)
         dark = dark + layer - dark * layer
     return dark.astype(np.float32)
-
-
-def _cover(amount: Float[np.ndarray, "c c"]) -> Float[np.ndarray, "c c"]:
-    return np.minimum(amount, 20.0)
