@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float, Float64
 
 from splatanim.dynamics.regions import Region
-from splatanim.field import SkinningField
+from splatanim.field import SkinningField, evaluate
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,9 @@ class Handles:
         """Weights and their spatial gradients of all handles at rest points (simulator units)."""
         points = np.asarray(points, np.float64)
         n = len(points)
-        w = np.concatenate([self.field.weights(points), np.ones((n, 1))], axis=1)
-        dw = np.concatenate([self.field.gradients(points), np.zeros((n, 1, 3))], axis=1)
+        weights, slopes = evaluate(self.field, points)
+        w = np.concatenate([weights, np.ones((n, 1))], axis=1)
+        dw = np.concatenate([slopes, np.zeros((n, 1, 3))], axis=1)
         if not self.regions:
             return w, dw
         mask, slope = np.ones(n), np.zeros((n, 3))

@@ -156,7 +156,8 @@ class Material:
 
     ``young`` E [Pa], ``poisson`` nu [-], ``density`` rho [kg/m^3], ``friction`` Coulomb mu [-] against the floor.
     ``stretch_limit`` is the principal stretch from which the material stiffens (finite extensibility, as chains in
-    rubber have); ``model`` is ``neohookean``, ``corotated`` or ``linear``.
+    rubber have); ``model`` is ``neohookean``, ``corotated`` or ``linear``. ``damping_mass`` alpha [1/s] and
+    ``damping_stiffness`` beta [s] are Rayleigh's: they act on the bodies of a world.
     """
 
     name: str
@@ -166,6 +167,8 @@ class Material:
     friction: float = 0.5
     stretch_limit: float = 2.0
     model: str = "neohookean"
+    damping_mass: float = 0.0
+    damping_stiffness: float = 0.0
 
     def __post_init__(self) -> None:
         for key in ("young", "density", "stretch_limit"):
@@ -177,8 +180,9 @@ class Material:
             )
         if self.model not in ("neohookean", "corotated", "linear"):
             raise InputError(f"Material {self.name}: model {self.model!r} is none of neohookean, corotated, linear.")
-        if self.friction < 0:
-            raise InputError(f"Material {self.name}: friction is {self.friction}; it must not be negative.")
+        for key in ("friction", "damping_mass", "damping_stiffness"):
+            if getattr(self, key) < 0:
+                raise InputError(f"Material {self.name}: {key} is {getattr(self, key)}; it must not be negative.")
 
     @property
     def lame(self) -> tuple[float, float]:

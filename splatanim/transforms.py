@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Float32, Float64
+from jaxtyping import Float, Float32, Float64, Int64
 
 from splatanim.binding import Handles
 from splatanim.data import Frame, Splats
@@ -56,6 +56,8 @@ class BoundSplats:
     their gradients. ``weight_gradients`` says which Jacobian pushes covariances forward: True is the full deformation
     gradient F, what the map does to a small Gaussian; False is eq. 27 to the letter, which freezes each weight over
     its splat, so that splats do not follow the stretch and bend which the varying weights themselves cause.
+    ``parents`` (N,) is None while every row is a splat of the capture; after :mod:`splatanim.splitting` it says which
+    splat of the capture each row is a piece of.
     """
 
     splats: Splats
@@ -64,6 +66,7 @@ class BoundSplats:
     weights: Float32[np.ndarray, "n h"]
     slopes: Float32[np.ndarray, "n h 3"]
     weight_gradients: bool = True
+    parents: Int64[np.ndarray, " n"] | None = None
 
 
 def bind_splats(splats: Splats, frame: Frame, handles: Handles, *, weight_gradients: bool = True) -> BoundSplats:

@@ -18,7 +18,8 @@ from splatanim.dynamics.terms import Matrix, Step, Vector
 from splatanim.errors import InputError
 
 _MARGIN = 2.5e-3  # of the object's size
-_STICK_SPEED = 1.6e-3  # of sqrt(gravity x size): below it (5 mm/s for 1 m on Earth) friction is a viscous stick
+STICK_SPEED = 1.6e-3  # of sqrt(gravity x size): below it (5 mm/s for 1 m on Earth) friction is a viscous stick
+_LAG = 0.25  # of the normal load: a change by more than that within a step has the step solved again
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class PlaneContact:
         self.stiffness = model.mass * (speed / self.margin) ** 2  # one point alone stops the fall within the margin
         # a half-space has no far side: whatever fell through it in one long step is pushed back
         self._thickness = 0.25 * model.size if np.isfinite(plane.half_extents).any() else np.inf
-        self._stick = _STICK_SPEED * np.sqrt(max(gravity, 1.0) * model.size)
+        self._stick = STICK_SPEED * np.sqrt(max(gravity, 1.0) * model.size)
         n = len(model.contact_rest)
         self._held_part = np.zeros((n, 3))
         self._start = np.zeros((n, 3))
@@ -83,10 +84,27 @@ class PlaneContact:
         model = self._model
         self._held_part = model.contact_rest + model.contact_held @ step.held_next.T
         self._centre = self._plane.centre(step.target_time)
-        travel = self._centre - self._plane.centre(step.time)
-        self._start = model.contact_positions(step.y, step.held) + travel
-        self._epsilon = self._stick * step.h
+        self._start = model.contact_positions(*step.anchors()) + self._travel(step)
+        self._epsilon = self._stick * step.span
         self._load = self.stiffness * self._active(step.y)[1]
+
+    def relag(self, y: Vector) -> bool:
+        """Take the loads at ``y`` for friction; whether they differ so much that the step should be solved again.
+
+        Lagged loads miss the step of a first touch, and act once more after the last one. (Where they hardly change,
+        as of bodies at rest, they stay lagged.)
+        """
+        load = self.stiffness * self._active(y)[1]
+        if self._friction == 0 or not load_changed(float(self._load.sum()), float(load.sum())):
+            return False
+        self._load = load
+        return True
+
+    def _travel(self, step: Step) -> np.ndarray:
+        """How far the plane's own motion carries a point in the seconds that the velocity is taken over."""
+        centre, h = self._plane.centre, step.h
+        velocity = (centre(step.time + h) - centre(step.time)) / h
+        return velocity * step.span
 
     def heights(self, y: Vector, held: np.ndarray, time: float) -> Float64[np.ndarray, " s"]:
         """Signed heights of the contact points over the plane [m], infinite beside a finite one."""
@@ -113,9 +131,7 @@ class PlaneContact:
         loaded = np.flatnonzero(self._load)
         if len(loaded) and self._friction > 0:
             _, u = self._slip(x, loaded)
-            e = self._epsilon
-            f0 = np.where(u < e, -(u**3) / (3 * e * e) + u * u / e + e / 3, u)
-            total += self._friction * float(self._load[loaded] @ f0)
+            total += self._friction * float(self._load[loaded] @ coulomb(u, self._epsilon)[0])
         return total
 
     def gradient(self, y: Vector) -> Vector:
@@ -125,7 +141,7 @@ class PlaneContact:
         loaded = np.flatnonzero(self._load)
         if len(loaded) and self._friction > 0:
             slip, u = self._slip(x, loaded)
-            pull = self._friction * self._load[loaded] * _slope_over_u(u, self._epsilon)
+            pull = self._friction * self._load[loaded] * coulomb(u, self._epsilon)[1]
             force[loaded] += (pull[:, None] * slip) @ self._frame[:2]
         return np.ascontiguousarray((self._model.contact_shape.T @ force).T).ravel()
 
@@ -140,7 +156,7 @@ class PlaneContact:
         loaded = np.flatnonzero(self._load)
         if len(loaded) and self._friction > 0:
             slip, u = self._slip(x, loaded)
-            ratio, curve = _slope_over_u(u, self._epsilon), _second(u, self._epsilon)
+            _, ratio, curve = coulomb(u, self._epsilon)
             direction = slip / np.maximum(u, 1e-300)[:, None]
             load = self._friction * self._load[loaded]
             shape = self._model.contact_shape[loaded]
@@ -152,10 +168,16 @@ class PlaneContact:
         return out.reshape(3 * k, 3 * k)
 
 
-def _slope_over_u(u: np.ndarray, e: float) -> np.ndarray:
-    """f0'(u) / u, finite at 0."""
-    return np.where(u < e, -u / (e * e) + 2.0 / e, 1.0 / np.maximum(u, e))
+def coulomb(
+    slip: Float64[np.ndarray, " p"], stick: float | Float64[np.ndarray, " p"]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """f0 (|u|, but rounded below the ``stick`` distance), f0' / |u| (finite at 0) and f0'' of slips |u| [m]."""
+    below = slip < stick
+    f0 = np.where(below, -(slip**3) / (3 * stick * stick) + slip * slip / stick + stick / 3, slip)
+    ratio = np.where(below, -slip / (stick * stick) + 2.0 / stick, 1.0 / np.maximum(slip, stick))
+    return f0, ratio, np.where(below, -2.0 * slip / (stick * stick) + 2.0 / stick, 0.0)
 
 
-def _second(u: np.ndarray, e: float) -> np.ndarray:
-    return np.where(u < e, -2.0 * u / (e * e) + 2.0 / e, 0.0)
+def load_changed(before: float, after: float) -> bool:
+    """Whether normal loads [N] differ so much that friction should be solved for again."""
+    return abs(after - before) > _LAG * max(before, after)

@@ -26,23 +26,47 @@ from splatanim.errors import InputError
 
 MODELS = {"neohookean": 0, "corotated": 1, "linear": 2}
 
-# Moduli of the order that handbooks give for the substance, chosen for objects of about a metre: gelatine gels
-# 5-50 kPa; polyurethane foam 0.05-0.1 MPa at 30-80 kg/m^3; silicone and natural rubber 0.1-5 MPa; soft tissue
-# 10-100 kPa; balsa and softwood along the grain 3-12 GPa (0.3 GPa keeps a visible flex), cotton wadding a few kPa.
+# Where the numbers come from (each is of the order that the source gives; chosen for objects of about a metre):
+# jelly, slime: gelatine gels of 5 to 15 % have E = 5 to 50 kPa (e.g. Markidou et al. 2005, Rev. Sci. Instrum. 76), loss
+#   tangents of 0.05 to 0.2; water's density.
+# foam: flexible polyurethane foam, E = 0.05 to 0.1 MPa at 30 to 80 kg/m^3, nu 0.1 to 0.3 (Gibson & Ashby, Cellular
+#   Solids, ch. 5), loss factor 0.1 to 0.3. plush, cloth: fibre wadding, a few kPa to some ten kPa at 50 to 150 kg/m^3.
+# rubber: natural rubber and silicone, E = 0.1 to 5 MPa, nu near 0.5 (kept at 0.45: volume locking is not the point),
+#   rho = 1100 (Ashby, Materials Selection in Mechanical Design, app. C), loss factor 0.05 to 0.2.
+# flesh: muscle and fat, 10 to 100 kPa, rho = 1050 (Fung, Biomechanics, ch. 7), loss tangent 0.1 to 0.3.
+# leaf: parenchyma, 0.3 to 20 MPa (Niklas, Plant Biomechanics, ch. 2). leather: 10 to 100 MPa (Ashby, app. C).
+# wood: 6 to 14 GPa along, 0.3 to 1 GPa across the grain (Wood Handbook, FPL, ch. 5); the latter, for a visible flex;
+#   loss factor 0.008 to 0.02. metal: aluminium, 70 GPa, 2700 kg/m^3, 1e-4 to 1e-3. (Loss factors: Cremer, Heckl &
+#   Petersson, Structure-Borne Sound, sec. 3.) Friction is that of everyday floors, 0.3 to 0.8.
+
+
+def _preset(
+    name: str, young: float, poisson: float, density: float, loss: float, *, friction: float, stretch_limit: float
+) -> Material:
+    """A material whose stiffness-proportional damping gives the loss factor ``loss`` in the slowest wave of 1 m.
+
+    beta = loss / w at w = 2 sqrt(E / rho) / (1 m), about the first bending mode of a stocky body; the damping ratio
+    there is loss / 2.
+    """
+    wave = 2.0 * (young / density) ** 0.5
+    beta = float(f"{loss / wave:.2g}")
+    return Material(name, young, poisson, density, friction, stretch_limit, damping_stiffness=beta)
+
+
 PRESETS: dict[str, Material] = {
     material.name: material
     for material in (
-        Material("jelly", 3.0e4, 0.45, 1000.0, friction=0.4, stretch_limit=1.8),
-        Material("slime", 8.0e3, 0.47, 1000.0, friction=0.6, stretch_limit=1.8),
-        Material("plush", 2.0e4, 0.25, 150.0, friction=0.7, stretch_limit=1.6),
-        Material("cloth", 6.0e3, 0.15, 60.0, friction=0.6, stretch_limit=1.4),
-        Material("flesh", 8.0e4, 0.45, 1050.0, friction=0.6, stretch_limit=1.8),
-        Material("foam", 6.0e4, 0.20, 60.0, friction=0.7, stretch_limit=1.8),
-        Material("leaf", 5.0e5, 0.30, 400.0, friction=0.5, stretch_limit=1.5),
-        Material("rubber", 1.0e6, 0.45, 1100.0, friction=0.8, stretch_limit=2.5),
-        Material("leather", 3.0e7, 0.40, 900.0, friction=0.6, stretch_limit=1.5),
-        Material("wood", 3.0e8, 0.35, 600.0, friction=0.45, stretch_limit=1.5),
-        Material("metal", 7.0e10, 0.33, 2700.0, friction=0.3, stretch_limit=1.5),
+        _preset("jelly", 3.0e4, 0.45, 1000.0, 0.1, friction=0.4, stretch_limit=1.8),
+        _preset("slime", 8.0e3, 0.47, 1000.0, 0.3, friction=0.6, stretch_limit=1.8),
+        _preset("plush", 2.0e4, 0.25, 150.0, 0.2, friction=0.7, stretch_limit=1.6),
+        _preset("cloth", 6.0e3, 0.15, 60.0, 0.2, friction=0.6, stretch_limit=1.4),
+        _preset("flesh", 8.0e4, 0.45, 1050.0, 0.2, friction=0.6, stretch_limit=1.8),
+        _preset("foam", 6.0e4, 0.20, 60.0, 0.2, friction=0.7, stretch_limit=1.8),
+        _preset("leaf", 5.0e5, 0.30, 400.0, 0.1, friction=0.5, stretch_limit=1.5),
+        _preset("rubber", 1.0e6, 0.45, 1100.0, 0.1, friction=0.8, stretch_limit=2.5),
+        _preset("leather", 3.0e7, 0.40, 900.0, 0.1, friction=0.6, stretch_limit=1.5),
+        _preset("wood", 3.0e8, 0.35, 600.0, 0.015, friction=0.45, stretch_limit=1.5),
+        _preset("metal", 7.0e10, 0.33, 2700.0, 0.001, friction=0.3, stretch_limit=1.5),
     )
 }
 

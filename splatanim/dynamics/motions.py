@@ -23,13 +23,16 @@ from splatanim.errors import InputError
 
 GRAVITY = 9.81  # m/s^2
 _PIN_SHARE = 0.08  # of the height, how much of the object a pinned end holds
-_PIN_WIDTH = 0.2  # of the size, over which the hold fades out
+PIN_WIDTH = 0.1  # of the size, over which the hold fades out; slender parts bend 1-7 % more than with twice that
 Vector = Float64[np.ndarray, " 3"]
 
 
 @dataclass(frozen=True)
 class Body:
-    """The object as a director sees it: its corners [m], and unit vectors ``up``, ``side`` and ``front``."""
+    """The object as a director sees it: its corners [m], and unit vectors ``up``, ``side`` and ``front``.
+
+    ``held`` is where it is grown onto something that stands still: the part of a capture that was selected to move.
+    """
 
     low: Vector
     high: Vector
@@ -37,6 +40,7 @@ class Body:
     side: Vector
     front: Vector
     seconds: float
+    held: tuple[Region, ...] = ()
 
     @property
     def size(self) -> float:
@@ -78,20 +82,20 @@ class Direction:
         return [*(make(model) for make in self.terms), *contacts]
 
 
-def body_of(low: Vector, high: Vector, up: Vector, seconds: float) -> Body:
+def body_of(low: Vector, high: Vector, up: Vector, seconds: float, held: tuple[Region, ...] = ()) -> Body:
     """A body whose ``front`` is the side that cameras see first, and ``side`` that view's right."""
     from splatanim.render.camera import view_direction
 
     up = np.asarray(up, np.float64) / np.linalg.norm(up)
     front = -view_direction(up, 0.0, 0.0)
-    return Body(np.asarray(low, float), np.asarray(high, float), up, np.cross(up, front), front, seconds)
+    return Body(np.asarray(low, float), np.asarray(high, float), up, np.cross(up, front), front, seconds, held)
 
 
 def pin_region(pin: str, body: Body, motion=hold_still) -> tuple[Region, ...]:
     """The region of ``none``, ``bottom``, ``top`` or a box "x0,y0,z0,x1,y1,z1" in simulator units."""
     if pin == "none":
         return ()
-    width = _PIN_WIDTH * body.size
+    width = PIN_WIDTH * body.size
     if pin in ("bottom", "top"):
         axis = int(np.argmax(np.abs(body.up)))
         if abs(abs(body.up[axis]) - 1.0) > 1e-6:
@@ -105,6 +109,13 @@ def pin_region(pin: str, body: Body, motion=hold_still) -> tuple[Region, ...]:
     return (Region(tuple(low.tolist()), tuple(high.tolist()), width, motion),)
 
 
+def _hold(body: Body, pin: str | None, usual: str, motion=hold_still) -> tuple[Region, ...]:
+    """What is held: where the body is grown on, and the pin; without a pin, a body that is free is held as usual."""
+    if body.held and pin is None:
+        return body.held
+    return (*body.held, *pin_region(pin or usual, body, motion))
+
+
 def _parse_box(text: str) -> tuple[np.ndarray, np.ndarray]:
     try:
         numbers = np.array([float(part) for part in text.removeprefix("box:").split(",")])
@@ -113,6 +124,14 @@ def _parse_box(text: str) -> tuple[np.ndarray, np.ndarray]:
     if len(numbers) != 6:
         raise InputError(f"--pin {text!r} is none of none, bottom, top or a box of six numbers x0,y0,z0,x1,y1,z1.")
     return np.minimum(numbers[:3], numbers[3:]), np.maximum(numbers[:3], numbers[3:])
+
+
+def _needs_freedom(body: Body, motion: str) -> None:
+    if body.held:
+        raise InputError(
+            f"--motion {motion} moves what an object stands on, but a selection is held by the rest, which stands "
+            "still. Use poke, drag, twist, squash or drop."
+        )
 
 
 def floor(body: Body, below: float = 0.0) -> Plane:
@@ -126,6 +145,8 @@ def _weight(body: Body) -> Callable[[ReducedModel], Term]:
 
 def _drop(body: Body, pin: str | None) -> Direction:
     """Let fall from half its size onto the floor; with a pin, let go where it hangs or stands."""
+    if body.held:
+        return Direction(_hold(body, pin, "none"), (), (_weight(body),))
     if pin not in (None, "none"):
         below = 0.0 if pin == "bottom" else 1.2 * body.size  # room for what hangs
         return Direction(pin_region(pin or "none", body), (floor(body, below),), (_weight(body),))
@@ -135,6 +156,7 @@ def _drop(body: Body, pin: str | None) -> Direction:
 
 def _ramp(body: Body, pin: str | None) -> Direction:
     """Put down on a slope above the floor, to slide, roll or stick as its friction says."""
+    _needs_freedom(body, "ramp")
     angle = np.radians(30.0)
     turn = rotation_about(np.cross(body.up, body.side), angle, body.at(-1.0))
     along = body.side + turn[:, :3] @ body.side
@@ -157,18 +179,19 @@ def _poke(body: Body, pin: str | None) -> Direction:
         push(body.at(0.6, -1.0), body.side, 0.1),
         push(body.at(0.6, 0.0, 1.0), -body.front, 0.1 + 0.5 * body.seconds),
     )
-    return Direction(pin_region(pin or "bottom", body), (), pushes)
+    return Direction(_hold(body, pin, "bottom"), (), pushes)
 
 
 def _sway(body: Body, pin: str | None) -> Direction:
     """The held end shakes from side to side and then stops."""
+    _needs_freedom(body, "sway")
     stop = 0.6 * body.seconds
 
     def shake(time: float) -> np.ndarray:
         fade = np.clip(1.0 - time / stop, 0.0, 1.0)
         return translation(0.12 * body.size * np.sin(2 * np.pi * 1.5 * time) * fade * (2.0 - fade) * body.side)
 
-    return Direction(pin_region(pin or "bottom", body, shake))
+    return Direction(_hold(body, pin, "bottom", shake))
 
 
 def _squash(body: Body, pin: str | None) -> Direction:
@@ -183,7 +206,8 @@ def _squash(body: Body, pin: str | None) -> Direction:
         return (8.0 * body.size * away - (0.36 * body.height + clear)) * body.up
 
     plate = Plane(body.at(1.0) + clear * body.up, -body.up, body.side, shift=depth)
-    return Direction(pin_region(pin or "bottom", body), (floor(body), plate))
+    planes = (plate,) if body.held else (floor(body), plate)
+    return Direction(_hold(body, pin, "bottom"), planes)
 
 
 def _twist(body: Body, pin: str | None) -> Direction:
@@ -197,9 +221,9 @@ def _twist(body: Body, pin: str | None) -> Direction:
     def spring(model: ReducedModel) -> Term:
         height = (model.rest - body.centre) @ body.up / body.reach(body.up)
         kernel = np.clip((height - 0.4) / 0.4, 0.0, 1.0)
-        return Drag(model, kernel, _grip(model), wound)
+        return Drag(model, kernel, grip(model), wound)
 
-    return Direction(pin_region(pin or "bottom", body), (), (spring,))
+    return Direction(_hold(body, pin, "bottom"), (), (spring,))
 
 
 def _drag(body: Body, pin: str | None) -> Direction:
@@ -217,12 +241,12 @@ def _drag(body: Body, pin: str | None) -> Direction:
     def spring(model: ReducedModel) -> Term:
         top = body.at(0.85)
         nearest = model.rest[np.argmin(np.linalg.norm(model.rest - top, axis=1))]
-        return Drag(model, gaussian_kernel(model.rest, nearest, 0.15 * body.size), _grip(model), path)
+        return Drag(model, gaussian_kernel(model.rest, nearest, 0.15 * body.size), grip(model), path)
 
-    return Direction(pin_region(pin or "bottom", body), (), (spring,))
+    return Direction(_hold(body, pin, "bottom"), (), (spring,))
 
 
-def _grip(model: ReducedModel) -> float:
+def grip(model: ReducedModel) -> float:
     """Spring stiffness [1/s^2] of a firm grip: well above what the object's own elasticity answers with."""
     sound = model.material.young / model.material.density
     return 40.0 * sound / model.size**2 + 400.0

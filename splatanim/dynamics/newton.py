@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import operator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -10,22 +12,26 @@ import numpy as np
 from jaxtyping import Float64
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
+from splatanim.dynamics.blocks import BlockMatrix, cholesky
+
 Vector = Float64[np.ndarray, " n"]
+Hessian = Float64[np.ndarray, "n n"] | BlockMatrix
 
 
 @runtime_checkable
 class Term(Protocol):
     """An energy [J] of the reduced coordinates y (n,), with exact gradient and Hessian.
 
-    ``hessian(y, psd=True)`` is projected to be positive semi-definite; with ``psd=False`` it is exact. A contact term
-    may add ``max_step(y, direction)``: the longest step in [0, 1] that keeps every gap open.
+    ``hessian(y, psd=True)`` is projected to be positive semi-definite; with ``psd=False`` it is exact. It is dense, or
+    a :class:`BlockMatrix` in the coordinates of several bodies. A contact term may add ``max_step(y, direction)``: the
+    longest step in [0, 1] that keeps every gap open.
     """
 
     def energy(self, y: Vector) -> float: ...
 
     def gradient(self, y: Vector) -> Vector: ...
 
-    def hessian(self, y: Vector, psd: bool = True) -> Float64[np.ndarray, "n n"]: ...
+    def hessian(self, y: Vector, psd: bool = True) -> Hessian: ...
 
 
 @dataclass(frozen=True)
@@ -41,7 +47,7 @@ class NewtonReport:
 class _Quadratic:
     """The second-order model of an expensive energy around ``centre``: what the inner solve sees of it."""
 
-    def __init__(self, centre: Vector, gradient: Vector, hessian: np.ndarray) -> None:
+    def __init__(self, centre: Vector, gradient: Vector, hessian: Hessian) -> None:
         self._centre, self._gradient, self._hessian = centre, gradient, hessian
 
     def energy(self, y: Vector) -> float:
@@ -51,7 +57,7 @@ class _Quadratic:
     def gradient(self, y: Vector) -> Vector:
         return self._gradient + self._hessian @ (y - self._centre)
 
-    def hessian(self, y: Vector, psd: bool = True) -> np.ndarray:
+    def hessian(self, y: Vector, psd: bool = True) -> Hessian:
         return self._hessian
 
 
@@ -60,7 +66,7 @@ def minimise(
     start: Vector,
     *,
     tolerance: float,
-    unit: float = 1.0,
+    unit: float | Vector = 1.0,
     max_iterations: int = 30,
     min_iterations: int = 0,
     sharp: Sequence[Term] = (),
@@ -72,8 +78,9 @@ def minimise(
     friction): each iteration minimises the quadratic model of ``terms`` plus the sharp terms as they are (a proximal
     Newton step; Lee, Sun & Saunders 2014), so that the expensive Hessian is not spent on sorting out contacts.
 
-    Converged means |gradient of the whole| * unit <= tolerance, at the point that is returned. ``unit`` makes the
-    gradient comparable across scales: the simulator passes h^2 / sqrt(mass), which turns it into metres. With
+    Converged means |gradient of the whole * unit| <= tolerance, at the point that is returned. ``unit`` makes the
+    gradient comparable across scales (and, one a coordinate, across bodies): the simulator passes h^2 / sqrt(mass),
+    which turns it into metres. With
     ``min_iterations`` a start that is good enough already is improved all the same: an inertial guess always is when
     steps are short, and taking it as it is would leave out the forces.
     """
@@ -83,7 +90,7 @@ def minimise(
     smooth = _gradient(terms, y)
     gradient = smooth + _gradient(sharp, y) if sharp else smooth
     for iteration in range(max_iterations + 1):
-        residual = float(np.linalg.norm(gradient)) * unit
+        residual = float(np.linalg.norm(gradient * unit))
         if not np.isfinite(residual):
             return y, NewtonReport(False, iteration, residual, "the energy is not finite")
         if residual <= tolerance and (iteration >= min_iterations or residual == 0.0):
@@ -99,7 +106,7 @@ def minimise(
         slope = smooth_ahead + _gradient(sharp, ahead) if sharp else smooth_ahead
         if length == 0.0:
             # Energies agree to rounding before gradients do: a step that shrinks the gradient is still progress.
-            if not np.linalg.norm(slope) < 0.5 * np.linalg.norm(gradient):
+            if not np.linalg.norm(slope * unit) < 0.5 * residual:
                 if residual <= tolerance:
                     return y, NewtonReport(True, iteration, residual, "converged")
                 return y, NewtonReport(False, iteration, residual, "the line search found no descent")
@@ -117,36 +124,45 @@ def _gradient(terms: Sequence[Term], y: Vector) -> Vector:
 
 
 def _step(
-    terms: Sequence[Term], sharp: Sequence[Term], y: Vector, gradient: Vector, tolerance: float, unit: float
+    terms: Sequence[Term], sharp: Sequence[Term], y: Vector, gradient: Vector, tolerance: float, unit: float | Vector
 ) -> Vector:
     """The Newton step: -H^-1 g by Cholesky, or with sharp terms the minimiser of the model and them."""
     for psd in (False, True):
-        hessian = np.add.reduce([term.hessian(y, psd) for term in terms])
+        hessian = functools.reduce(operator.add, [term.hessian(y, psd) for term in terms])
         try:
-            factor = cho_factor(hessian, lower=True, check_finite=False)
+            solve = _factor(hessian)
             break
         except LinAlgError:
             continue
     else:
-        hessian, factor = _shifted(hessian)
+        hessian, solve = _shifted(hessian)
     if not sharp:
-        return -cho_solve(factor, gradient, check_finite=False)
+        return -solve(gradient)
     model = _Quadratic(y, gradient, hessian)
     inner, _ = minimise([model, *sharp], y, tolerance=tolerance, unit=unit, max_iterations=60, min_iterations=1)
     return inner - y
 
 
-def _shifted(hessian: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, bool]]:
+def _factor(hessian: Hessian) -> Callable[[Vector], Vector]:
+    """Cholesky's factor, as what solves with it; raises ``LinAlgError`` for what is not positive definite."""
+    if isinstance(hessian, BlockMatrix):
+        return cholesky(hessian).solve
+    factor = cho_factor(hessian, lower=True, check_finite=False)
+    return lambda right: cho_solve(factor, right, check_finite=False)
+
+
+def _shifted(hessian: Hessian) -> tuple[Hessian, Callable[[Vector], Vector]]:
     """The smallest diagonal shift (by decades) that lets Cholesky through where rounding has spoilt the projection."""
-    scale = max(float(np.abs(np.diagonal(hessian)).max()), 1e-300)
+    scale = max(float(np.abs(hessian.diagonal()).max()), 1e-300)
+    shift = hessian.shifted if isinstance(hessian, BlockMatrix) else lambda by: hessian + by * np.eye(len(hessian))
     for power in range(-12, 4):
         try:
-            shifted = hessian + 10.0**power * scale * np.eye(len(hessian))
-            return shifted, cho_factor(shifted, lower=True, check_finite=False)
+            shifted = shift(10.0**power * scale)
+            return shifted, _factor(shifted)
         except LinAlgError:
             continue
     identity = scale * np.eye(len(hessian))
-    return identity, cho_factor(identity, lower=True)
+    return identity, lambda right: right / scale
 
 
 def _longest(terms: Sequence[Term], y: Vector, step: Vector) -> float:

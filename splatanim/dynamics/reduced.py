@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from splatanim.binding import Handles, shape_functions
-from splatanim.data import Cubature, Material
+from splatanim.data import Cubature, Domain, Material
 from splatanim.errors import InputError
 
 _RANK_CUT = 1e-7  # relative eigenvalue of the Gram matrix below which a direction is numerically absent
@@ -27,7 +27,8 @@ class ReducedModel:
 
     ``shape`` (Q, K) and ``slope`` (3Q, K; rows point-major, then axis) are the free shape functions and their
     gradients at the cubature points; ``contact_*`` the same at the contact points; ``held_*`` those of the
-    prescribed handles. ``to_handles`` (4h, K) gives Z = y to_handles^T. ``size`` is the object's longest side [m].
+    prescribed handles. ``to_handles`` (4h, K) gives Z = y to_handles^T. ``size`` is the object's longest side [m],
+    ``domain`` its inside.
     """
 
     handles: Handles
@@ -44,6 +45,7 @@ class ReducedModel:
     contact_held: Float64[np.ndarray, "s p"]
     to_handles: Float64[np.ndarray, "h4 k"]
     size: float
+    domain: Domain
 
     @property
     def dof(self) -> int:
@@ -63,6 +65,13 @@ class ReducedModel:
 
     def contact_positions(self, y: np.ndarray, held: np.ndarray) -> Float64[np.ndarray, "s 3"]:
         return self.contact_rest + self.contact_shape @ y.reshape(3, -1).T + self.contact_held @ held.T
+
+    def shape_at(
+        self, points: Float64[np.ndarray, "n 3"]
+    ) -> tuple[Float64[np.ndarray, "n k"], Float64[np.ndarray, "n p"]]:
+        """The free and the prescribed shape functions at any rest points, as ``contact_shape``, ``contact_held``."""
+        free, _, held, _ = _shapes(points, self.handles)
+        return free @ self.to_handles, held
 
     def deformation_gradients(self, y: np.ndarray, held: np.ndarray) -> Float64[np.ndarray, "q 3 3"]:
         """F at the cubature points: dx_r/dX_c = delta_rc + sum_k Z_rk G_kc."""
@@ -108,6 +117,7 @@ def reduce(cubature: Cubature, handles: Handles, material: Material) -> ReducedM
         contact_held,
         transform,
         size,
+        cubature.domain,
     )
 
 

@@ -19,7 +19,12 @@ Matrix = Float64[np.ndarray, "n n"]
 
 @dataclass
 class Step:
-    """One implicit step: from time t to t + h, with the prescribed handles' coordinates at t - h, t, t + h."""
+    """One implicit step: from time t to t + h, with the prescribed handles' coordinates at t - h, t, t + h.
+
+    ``predicted`` is where inertia alone leads, and (y - ``anchor``) / ``reach`` the velocity that ending in y means
+    (see :mod:`splatanim.dynamics.integrators`); ``held_*`` are the same of the prescribed handles. They default to
+    implicit Euler's.
+    """
 
     time: float
     h: float
@@ -28,6 +33,28 @@ class Step:
     held_next: np.ndarray
     held: np.ndarray
     held_before: np.ndarray
+    predicted: Vector | None = None
+    held_predicted: np.ndarray | None = None
+    anchor: Vector | None = None
+    held_anchor: np.ndarray | None = None
+    reach: float | None = None
+
+    def inertial(self) -> tuple[Vector, np.ndarray]:
+        """Where free and prescribed coordinates would be without forces."""
+        if self.predicted is None or self.held_predicted is None:
+            return 2.0 * self.y - self.y_before, 2.0 * self.held - self.held_before
+        return self.predicted, self.held_predicted
+
+    def anchors(self) -> tuple[Vector, np.ndarray]:
+        """What free and prescribed coordinates are measured against for their velocity."""
+        if self.anchor is None or self.held_anchor is None:
+            return self.y, self.held
+        return self.anchor, self.held_anchor
+
+    @property
+    def span(self) -> float:
+        """The seconds that a displacement from the anchors takes, for its velocity [s]."""
+        return self.h if self.reach is None else self.reach
 
     @property
     def target_time(self) -> float:
@@ -35,7 +62,7 @@ class Step:
 
 
 class Inertia:
-    """1/(2 h^2) |x - 2 x_t + x_{t-1}|_M^2 (eq. 10). M is the identity in these coordinates.
+    """1/(2 h^2) |x - 2 x_t + x_{t-1}|_M^2 (eq. 10), or BDF2's. M is the identity in these coordinates.
 
     Prescribed handles accelerate the points too: their part enters as a fixed shift through the mass coupling.
     """
@@ -47,9 +74,9 @@ class Inertia:
         self._identity = np.eye(model.dof)
 
     def begin_step(self, step: Step) -> None:
-        self._h = step.h
-        acceleration = step.held_next - 2.0 * step.held + step.held_before
-        self._target = 2.0 * step.y - step.y_before - (acceleration @ self._coupling.T).ravel()
+        self._h = step.span
+        free, held = step.inertial()
+        self._target = free - ((step.held_next - held) @ self._coupling.T).ravel()
 
     def energy(self, y: Vector) -> float:
         return float(0.5 * np.sum((y - self._target) ** 2)) / self._h**2
@@ -64,8 +91,11 @@ class Inertia:
 class Elasticity:
     """sum_q V_q Psi(F_q): hyperelastic energy by cubature; F is affine in y, so everything is a few GEMMs over G.
 
-    ``stiffness`` (Q,) scales the Lame parameters point by point.
+    ``stiffness`` (Q,) scales the Lame parameters point by point. A body that brings its own elastic term (one whose
+    ``elastic`` is true) gets no other from the simulator.
     """
+
+    elastic = True
 
     def __init__(self, model: ReducedModel, stiffness: Float64[np.ndarray, " q"] | None = None) -> None:
         from splatanim.dynamics.materials import MODELS
@@ -95,19 +125,7 @@ class Elasticity:
         return np.ascontiguousarray((self._slope.T @ rows).T).ravel()
 
     def hessian(self, y: Vector, psd: bool = True) -> Matrix:
-        from splatanim.dynamics.materials import spread_tangents
-
-        k = self._slope.shape[1]
-        spread = spread_tangents(self._derivatives(y, psd)[1], self._slope_points).reshape(-1, 6 * k)
-        blocks = (self._slope.T @ spread).reshape(k, 6, k)
-        out = np.empty((3, k, 3, k))
-        pair = 0
-        for r in range(3):
-            for s in range(r, 3):
-                out[r, :, s, :] = blocks[:, pair]
-                out[s, :, r, :] = blocks[:, pair].T
-                pair += 1
-        return out.reshape(3 * k, 3 * k)
+        return assemble_tangents(self._derivatives(y, psd)[1], self._slope, self._slope_points)
 
     def _derivatives(self, y: Vector, psd: bool | None) -> tuple[np.ndarray, np.ndarray]:
         """Stresses and tangents, shared by the gradient (psd None: any) and the Hessian of the same y."""
@@ -120,6 +138,25 @@ class Elasticity:
             stress, tangent = stresses_and_tangents(model, f, self._model.volumes, mu, lam, limit, bool(psd))
             self._cached = (key, bool(psd), stress, tangent)
         return self._cached[2], self._cached[3]
+
+
+def assemble_tangents(
+    tangents: Float64[np.ndarray, "q 3 3 3 3"], slope: Float64[np.ndarray, "q3 k"], slope_points: np.ndarray
+) -> Matrix:
+    """The coordinates' Hessian from d vec(P) / d vec(F) at every point; ``slope_points`` is slope as (Q, 3, K)."""
+    from splatanim.dynamics.materials import spread_tangents
+
+    k = slope.shape[1]
+    spread = spread_tangents(tangents, slope_points).reshape(-1, 6 * k)
+    blocks = (slope.T @ spread).reshape(k, 6, k)
+    out = np.empty((3, k, 3, k))
+    pair = 0
+    for r in range(3):
+        for s in range(r, 3):
+            out[r, :, s, :] = blocks[:, pair]
+            out[s, :, r, :] = blocks[:, pair].T
+            pair += 1
+    return out.reshape(3 * k, 3 * k)
 
 
 class Load:

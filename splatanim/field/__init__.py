@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -34,3 +35,28 @@ class SkinningField(Protocol):
     def gradients(self, points: Float[np.ndarray, "n 3"]) -> Float64[np.ndarray, "n m 3"]:
         """dW_i/dX at any points [1/m]; exact derivatives of :meth:`weights`."""
         ...
+
+
+@runtime_checkable
+class JointField(SkinningField, Protocol):
+    """A field that gives weights and gradients together for about the price of the gradients."""
+
+    def evaluate(
+        self, points: Float[np.ndarray, "n 3"]
+    ) -> tuple[Float64[np.ndarray, "n m"], Float64[np.ndarray, "n m 3"]]:
+        """:meth:`weights` and :meth:`gradients`, what both need computed once."""
+        ...
+
+
+def evaluate(
+    field: SkinningField, points: Float[np.ndarray, "n 3"]
+) -> tuple[Float64[np.ndarray, "n m"], Float64[np.ndarray, "n m 3"]]:
+    """Weights and gradients of any field: jointly where it can, as every field of this package; else one by one."""
+    if isinstance(field, JointField):
+        return field.evaluate(points)
+    return field.weights(points), field.gradients(points)
+
+
+def chunks(n: int, size: int) -> Iterator[slice]:
+    """``n`` rows in slices of at most ``size``, so that what is made of them stays in the cache."""
+    return (slice(start, min(start + size, n)) for start in range(0, n, size))

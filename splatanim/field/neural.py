@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,60 +13,63 @@ from jaxtyping import Float, Float64
 
 from splatanim.data import Domain
 from splatanim.errors import InputError
-from splatanim.field.neural_basis import Basis, basis_of, chunks_of, encode, query
+from splatanim.field import chunks
+from splatanim.field.grid import GridField, grown, interpolated, lattice_of
+from splatanim.field.multigrid import laplacian
+from splatanim.field.neural_basis import Basis, basis_of, encode, query
 from splatanim.field.neural_parts import Parts, parts_of
-from splatanim.field.ritz import neighbours, ritz
+from splatanim.field.ritz import ritz
 
 if TYPE_CHECKING:
     from splatanim.field.neural_model import FieldModel
 
-
+_CHUNK = 2048  # points asked at a time
 _DEGREE = 2  # of the polynomials that fields are multiplied with, where a network was trained for that (affine)
-
-_CANDIDATES = 5  # per handle
+_CANDIDATES = 3  # per handle
+_RANK_CUT = 1e-10  # relative eigenvalue of a Gram matrix that is rounding
+_AROUND = 2  # cells beside the object where the network is asked too, so that splines follow it up to the surface
 
 
 @dataclass(frozen=True)
 class NeuralField:
-    """On part p of the object, W(X) = basis_p(X) @ coefficients_p + constants_p.
+    """On part p of the object, W(X) = fields_p(X): the network's functions combined, interpolated between voxels.
 
     An object in one piece has one part. Loose parts are shown to the network one by one: the low-energy functions of
-    the whole are those of the parts, and the parts' indicators. Everything is evaluated in float64 (the weights were
-    trained in float32), so that results do not depend on how points are batched.
+    the whole are those of the parts, and the parts' indicators. The network is asked at the voxels and at the cells
+    around them, once; from there splines give weights and exact gradients anywhere, some ten times quicker than the
+    network would. ``raw``: how many functions the handles were combined from (of the part with most).
     """
 
     parts: Parts
-    bases: tuple[Basis, ...]
-    coefficients: tuple[Float64[np.ndarray, "r m"], ...]
-    constants: Float64[np.ndarray, "p m"]
+    fields: tuple[GridField, ...]
     levels: Float64[np.ndarray, " m"]
+    raw: int
     kind: str = "neural"
 
     @property
     def handles(self) -> int:
-        return self.constants.shape[1]
-
-    @property
-    def raw(self) -> int:
-        """How many raw functions the handles were combined from (of the part with most)."""
-        return max(basis.size for basis in self.bases)
+        return self.fields[0].handles
 
     def weights(self, points: Float[np.ndarray, "n 3"]) -> Float64[np.ndarray, "n m"]:
-        part = self.parts.of(points)
-        out = self.constants[part]
-        for number, basis in enumerate(self.bases):
-            rows = np.flatnonzero(part == number)
-            out[rows] += basis.values(points[rows]) @ self.coefficients[number]
+        out = np.empty((len(points), self.handles))
+        for field, rows in self._shares(points):
+            out[rows] = field.weights(points[rows])
         return out
 
     def gradients(self, points: Float[np.ndarray, "n 3"]) -> Float64[np.ndarray, "n m 3"]:
-        """By forward-mode differentiation of the network and the chain rule through the Gaussians."""
+        return self.evaluate(points)[1]
+
+    def evaluate(
+        self, points: Float[np.ndarray, "n 3"]
+    ) -> tuple[Float64[np.ndarray, "n m"], Float64[np.ndarray, "n m 3"]]:
+        w, dw = np.empty((len(points), self.handles)), np.empty((len(points), self.handles, 3))
+        for field, rows in self._shares(points):
+            w[rows], dw[rows] = field.evaluate(points[rows])
+        return w, dw
+
+    def _shares(self, points: np.ndarray) -> Iterator[tuple[GridField, np.ndarray]]:
         part = self.parts.of(points)
-        out = np.empty((len(points), self.handles, 3))
-        for number, basis in enumerate(self.bases):
-            rows = np.flatnonzero(part == number)
-            out[rows] = basis.gradients(points[rows], self.coefficients[number])
-        return out
+        return ((field, np.flatnonzero(part == number)) for number, field in enumerate(self.fields))
 
 
 def bind_neural(
@@ -84,7 +88,7 @@ def bind_neural(
 def bind_model(
     network: FieldModel, domain: Domain, handles: int, *, gaussians: int = 144, seed: int = 0
 ) -> NeuralField:
-    """As :func:`bind_neural`, for a network in memory (which becomes float64)."""
+    """As :func:`bind_neural`, for a network in memory, in its precision."""
     if len(domain.cells) < handles + 2:
         raise InputError(
             f"The object fills only {len(domain.cells)} voxels, too few for {handles} handles. "
@@ -92,79 +96,56 @@ def bind_model(
         )
     parts = parts_of(domain)
     owner = parts.of(domain.centres)
-    bases, low, first, blocks = [], [], [], []
+    blocks = [(owner[:, None] == np.arange(1, parts.count)).astype(np.float64)]
+    pieces, raw = [], 0
     for number in range(parts.count):
         rows = np.flatnonzero(owner == number)
         piece = Domain(domain.cells[rows], domain.origin, domain.spacing)
         basis = basis_of(network, piece, gaussians, _DEGREE if network.config.affine else 0, seed)
-        c, constant, values = _lowest(basis, piece, handles)
-        block = np.zeros((len(domain.cells), c.shape[1]))
-        block[rows] = values
-        bases.append(basis)
-        low.append(c)
-        first.append(constant)
+        offered = _offered(basis, piece, handles)
+        block = np.zeros((len(domain.cells), offered.handles))
+        block[rows] = offered.weights(piece.centres)
+        pieces.append(offered)
         blocks.append(block)
-    blocks.append((owner[:, None] == np.arange(1, parts.count)).astype(np.float64))
+        raw = max(raw, basis.size)
     joint, constants, levels = ritz(np.concatenate(blocks, axis=1), domain, handles)
     if joint.shape[1] < handles:
         raise InputError(
             f"The object carries only {joint.shape[1]} independent fields, too few for {handles} handles. "
             "Use fewer --handles."
         )
-    return _joined(parts, bases, low, first, joint, constants, levels)
+    shifts = constants + np.concatenate([np.zeros((1, handles)), joint[: parts.count - 1]])
+    ends = parts.count - 1 + np.cumsum([piece.handles for piece in pieces])
+    fields = tuple(
+        GridField(piece.lattice, piece.values @ joint[end - piece.handles : end], np.eye(handles), shift, "neural")
+        for piece, end, shift in zip(pieces, ends, shifts, strict=True)
+    )
+    return NeuralField(parts, fields, levels, raw)
 
 
-def _lowest(basis: Basis, domain: Domain, handles: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Coefficients, constants and values on the voxels of a basis' fields of lowest energy.
-
-    A first pass, fast but of single precision in effect (it forms the energy of the raw functions), picks a few
-    candidates per handle; Ritz on these is exact.
-    """
-    raw = basis.values(domain.centres)
-    first = _candidates(raw, domain, _CANDIDATES * handles)
-    reduced = raw @ first
-    c, constant, _ = ritz(reduced, domain, handles)
-    return first @ c, constant, reduced @ c + constant
+def _offered(basis: Basis, domain: Domain, handles: int) -> GridField:
+    """A few candidates per handle of a basis, as splines: what a part of an object offers to the whole."""
+    around = grown(domain, _AROUND)
+    raw = basis.values(domain.centres).astype(np.float64)
+    c = _candidates(raw, domain, _CANDIDATES * handles)
+    values = np.concatenate([raw @ c, basis.combined(around.centres[len(raw) :], c)])
+    return interpolated(values, around, lattice_of(around, gaps=False), "neural")
 
 
 def _candidates(raw: Float64[np.ndarray, "v r"], domain: Domain, count: int) -> Float64[np.ndarray, "r c"]:
-    """Coefficients of about ``count`` combinations of low Dirichlet energy, from two matrix products."""
-    from scipy import sparse
+    """Coefficients of about ``count`` combinations of low Dirichlet energy, from two matrix products.
 
-    adjacent = neighbours(domain)
-    row, axis = np.nonzero(adjacent >= 0)
-    links = sparse.coo_matrix((np.ones(len(row)), (row, adjacent[row, axis])), (len(raw), len(raw)))
-    links = (links + links.T).tocsr()
+    Single precision in effect (the energy is that of the raw functions); Ritz on these few is exact.
+    """
     centred = raw - raw.mean(axis=0)
-    laplacian = sparse.diags(np.asarray(links.sum(axis=1)).ravel()) - links
-    energy = centred.T @ (laplacian @ centred)
+    energy = centred.T @ (laplacian(domain) @ centred)
     mass = centred.T @ centred
     norms = np.maximum(np.sqrt(np.diagonal(mass)), 1e-30)
     values, vectors = np.linalg.eigh(mass / np.outer(norms, norms))
-    keep = values > 1e-10 * values[-1]
+    keep = values > _RANK_CUT * values[-1]
     basis = vectors[:, keep] / np.sqrt(values[keep]) / norms[:, None]
     projected = basis.T @ energy @ basis
     return basis @ np.linalg.eigh((projected + projected.T) / 2)[1][:, :count]
-
-
-def _joined(
-    parts: Parts,
-    bases: list[Basis],
-    low: list[np.ndarray],
-    first: list[np.ndarray],
-    joint: np.ndarray,
-    constants: np.ndarray,
-    levels: np.ndarray,
-) -> NeuralField:
-    """Multiply each part's own Ritz coefficients with the rows of the joint ones that belong to them."""
-    ends = np.cumsum([c.shape[1] for c in low])
-    indicators = np.concatenate([np.zeros((1, joint.shape[1])), joint[ends[-1] :]])
-    coefficients, shifts = [], []
-    for number, end in enumerate(ends):
-        rows = joint[end - low[number].shape[1] : end]
-        coefficients.append(low[number] @ rows)
-        shifts.append(first[number] @ rows + indicators[number] + constants)
-    return NeuralField(parts, tuple(bases), tuple(coefficients), np.stack(shifts), levels)
 
 
 def raw_fields(
@@ -180,8 +161,10 @@ def raw_model(
     """As :func:`raw_fields`, for a network in memory."""
     encoding = encode(network, domain, seed)
     position = encoding.box.normalise(points)
-    chunks = [query(encoding, position[rows])[0] for rows in chunks_of(len(points))]
-    return np.concatenate(chunks) if chunks else np.empty((0, network.config.fields))
+    out = np.empty((len(points), network.config.fields))
+    for rows in chunks(len(points), _CHUNK):
+        out[rows] = query(encoding, position[rows])[0]
+    return out
 
 
 def _network(weights: Path | None) -> FieldModel:
@@ -196,4 +179,4 @@ def _loaded(path: Path, stamp: int) -> FieldModel:
     """Read once; ``stamp`` tells a rewritten file from the one in memory."""
     from splatanim.field.neural_model import load_model
 
-    return load_model(path).double()
+    return load_model(path)

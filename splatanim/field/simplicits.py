@@ -19,6 +19,7 @@ from jaxtyping import Float, Float64
 
 from splatanim.data import Domain
 from splatanim.errors import InputError
+from splatanim.field import chunks
 from splatanim.field.ritz import ritz
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class SimplicitsField:
 
     def weights(self, points: Float[np.ndarray, "n 3"]) -> Float64[np.ndarray, "n m"]:
         out = np.empty((len(points), self.handles))
-        for rows in _chunks(len(points)):
+        for rows in chunks(len(points), _CHUNK):
             h, _ = _features(self._local(points[rows]), slopes=False)
             for matrix, bias in self.layers[:-1]:
                 h = _elu(h @ matrix + bias)
@@ -58,15 +59,21 @@ class SimplicitsField:
         return out
 
     def gradients(self, points: Float[np.ndarray, "n 3"]) -> Float64[np.ndarray, "n m 3"]:
-        out = np.empty((len(points), self.handles, 3))
-        for rows in _chunks(len(points)):
+        return self.evaluate(points)[1]
+
+    def evaluate(
+        self, points: Float[np.ndarray, "n 3"]
+    ) -> tuple[Float64[np.ndarray, "n m"], Float64[np.ndarray, "n m 3"]]:
+        w, dw = np.empty((len(points), self.handles)), np.empty((len(points), self.handles, 3))
+        for rows in chunks(len(points), _CHUNK):
             h, tangent = _features(self._local(points[rows]), slopes=True)  # (n, w), (n, 3, w)
             for matrix, bias in self.layers[:-1]:
                 a = h @ matrix + bias
                 h, tangent = _elu(a), (tangent @ matrix) * np.exp(np.minimum(a, 0.0))[:, None, :]
+            w[rows] = (h @ self.layers[-1][0] + self.layers[-1][1]) @ self.coefficients + self.constants
             tangent = tangent @ (self.layers[-1][0] @ self.coefficients)
-            out[rows] = tangent.transpose(0, 2, 1) / self.radius
-        return out
+            dw[rows] = tangent.transpose(0, 2, 1) / self.radius
+        return w, dw
 
     def _local(self, points: np.ndarray) -> np.ndarray:
         return (np.asarray(points, np.float64) - self.centre) / self.radius
@@ -217,7 +224,3 @@ def _features(x: Any, *, slopes: bool) -> tuple[Any, Any]:
 
 def _elu(a: np.ndarray) -> np.ndarray:
     return np.where(a > 0, a, np.expm1(np.minimum(a, 0.0)))
-
-
-def _chunks(n: int):
-    return (slice(start, min(start + _CHUNK, n)) for start in range(0, n, _CHUNK))

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float64, Int
+from jaxtyping import Bool, Float64
 from scipy import ndimage
-from scipy.spatial import cKDTree
 
 from splatanim.data import Cubature, Domain, Frame, Mesh, Splats
 from splatanim.errors import InputError
 from splatanim.sampling import density, inside, voxels
+from splatanim.sampling.quadrature import spread
 from splatanim.sampling.surface import farthest_points, sample_surface, support_extremes
 
 MOST_VOXELS = 150_000  # in a domain; finer grids are coarsened until they fit
@@ -106,31 +106,6 @@ def cubature_from_mesh(
     points, _ = sample_surface(mesh, max(20_000, 8 * contact_count), seed=seed)
     surface = _contacts(np.concatenate([used, points]), shell, filled.raster, contact_count, frame.up, seed)
     return _cubature(domain, count, surface, filled.method)
-
-
-def spread(domain: Domain, count: int) -> tuple[Float64[np.ndarray, "q 3"], Float64[np.ndarray, " q"]]:
-    """At most ``count`` integration points over the domain's voxels, and their volumes, which sum to the domain's.
-
-    Voxels are clustered by Lloyd's iteration from an even start along a space-filling curve. A point is its
-    cluster's centroid, so first moments are exact, unless that lies outside the cluster (bent parts): then it is the
-    cluster's voxel nearest to the centroid.
-    """
-    cells = domain.cells.astype(np.float64) + 0.5
-    order = np.argsort(_morton(domain.cells), kind="stable")
-    picks = order[np.linspace(0, len(cells) - 1, min(count, len(cells))).round().astype(np.int64)]
-    sites = cells[np.unique(picks)]
-    for _ in range(5):
-        nearest = cKDTree(sites).query(cells)[1]
-        sites, size = _means(cells, nearest)
-    nearest = cKDTree(sites).query(cells)[1]
-    sites, size = _means(cells, nearest)
-    _, nearest = np.unique(nearest, return_inverse=True)
-    distance = np.linalg.norm(cells - sites[nearest], axis=1)
-    home = (np.abs(cells - sites[nearest]) <= 0.5 + 1e-9).all(axis=1)
-    outside = np.bincount(nearest[home], minlength=len(sites)) == 0
-    best = np.lexsort((distance, nearest))[np.cumsum(size) - size]
-    sites[outside] = cells[best[outside]]
-    return domain.origin + sites * domain.spacing, size * domain.spacing**3
 
 
 def _check(count: int, contact_count: int, resolution: int) -> None:
@@ -307,21 +282,3 @@ def _contacts(
 def _cubature(domain: Domain, count: int, surface: np.ndarray, method: str) -> Cubature:
     points, volumes = spread(domain, count)
     return Cubature(points, volumes, surface, domain, method)
-
-
-def _means(cells: np.ndarray, owner: Int[np.ndarray, " v"]) -> tuple[np.ndarray, np.ndarray]:
-    """Mean (q, 3) and size (q,) of each non-empty cluster."""
-    size = np.bincount(owner)
-    used = size > 0
-    total = np.stack([np.bincount(owner, column) for column in cells.T], axis=1)
-    return total[used] / size[used, None], size[used]
-
-
-def _morton(cells: Int[np.ndarray, "v 3"]) -> Int[np.ndarray, " v"]:
-    """Position along the Z-order curve."""
-    code = np.zeros(len(cells), np.int64)
-    shifted = (cells - cells.min(axis=0)).astype(np.int64)
-    for bit in range(12):
-        for axis in range(3):
-            code |= ((shifted[:, axis] >> bit) & 1) << (3 * bit + axis)
-    return code

@@ -153,3 +153,21 @@ def test_a_direction_without_anything_leaves_the_object_alone() -> None:
     model = box_model(CELLS)
     assert Direction().build(model) == []
     assert not coordinates(model, np.zeros_like(model.rest)).any()
+
+
+def _grown_on() -> Body:
+    return body_of(-HALF, HALF, UP, 0.4, pin_region("bottom", _body()))
+
+
+@pytest.mark.parametrize("motion", ["drop", "poke", "squash", "twist", "drag"])
+def test_a_part_is_held_where_it_is_grown_on(motion: str) -> None:
+    direction = direct(motion, _grown_on())
+    assert direction.regions == _grown_on().held and not direction.displacement.any()
+    assert len(direct(motion, _grown_on(), "top").regions) == 2
+    assert all(plane.normal @ UP < 0 for plane in direction.planes)  # no floor through what it grows on
+
+
+@pytest.mark.parametrize("motion", ["sway", "ramp"])
+def test_what_stands_still_cannot_be_swayed(motion: str) -> None:
+    with pytest.raises(InputError, match=f"--motion {motion} moves what an object stands on, but a selection is held"):
+        direct(motion, _grown_on())

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from splatanim.binding import Handles
-from splatanim.dynamics.regions import Region, rotation_about, translation
+from splatanim.dynamics.placement import Placement
+from splatanim.dynamics.regions import Ball, Cloud, Region, placed, rotation_about, shaped, translation
 from splatanim.dynamics.simulate import Settings, simulate
 from splatanim.errors import InputError
 from tests.dynamics.models import SOFT, bound_field, box_model, random_state
@@ -108,3 +109,58 @@ def test_impossible_boxes_are_refused() -> None:
         Region((0, 0, 1), (1, 1, 1), 0.1)
     with pytest.raises(InputError, match=r"the transition width 0\.0 must be positive"):
         Region((0, 0, 0), (1, 1, 1), 0.0)
+
+
+def _labelled() -> np.ndarray:
+    rng = np.random.default_rng(5)
+    return rng.uniform([-0.5, -0.4, -0.3], [-0.2, 0.4, 0.3], (400, 3))
+
+
+def _turned() -> Region:
+    placement = Placement(
+        rotation_about(np.array([0.0, 0.6, 0.8]), 0.7, np.zeros(3))[:, :3] + np.eye(3), np.ones(3), 1.5
+    )
+    return placed(Region(*BOX, 0.3), placement)
+
+
+@pytest.mark.parametrize(
+    "region",
+    [shaped(Ball((0.1, 0.0, -0.1), 0.2), 0.3), shaped(Cloud(_labelled(), 0.15), 0.3), _turned()],
+    ids=["ball", "labels", "turned box"],
+)
+def test_any_shape_has_a_smooth_mask_that_is_zero_on_it(region: Region) -> None:
+    points = np.random.default_rng(1).uniform(-1.0, 2.5, (30000, 3))
+    d, slope = region.mask(points)
+    assert d.min() == 0.0 and d.max() == 1.0 and ((d > 0.05) & (d < 0.95)).sum() > 20
+    assert (region.contains(points) == (d == 0.0)).all()
+    h = 1e-7
+    numeric = np.stack([(region.mask(points + h * e)[0] - region.mask(points - h * e)[0]) / (2 * h) for e in np.eye(3)])
+    close = np.abs(slope - numeric.T).max(axis=1) < 1e-4
+    assert close.mean() > 0.999  # but where a neighbour changes, or the region begins, within 1e-7
+
+
+def test_labelled_points_lie_on_their_region() -> None:
+    points = _labelled()
+    region = shaped(Cloud(points, 0.15), 0.3)
+    assert region.contains(points).all() and not region.contains(points + np.array([0.6, 0, 0])).any()
+
+
+def test_a_placed_region_holds_where_the_object_is() -> None:
+    placement = Placement(np.eye(3), np.array([3.0, 0, 0]), 2.0)
+    region = placed(Region((0, 0, 0), (1, 1, 1), 0.5, _swing), placement)
+    assert region.contains(np.array([[3.1, 0.1, 0.1], [4.9, 1.9, 1.9], [5.1, 0.1, 0.1]])).tolist() == [
+        True,
+        True,
+        False,
+    ]
+    np.testing.assert_allclose(region.mask(np.array([[5.25, 1, 1]]))[0], 0.75)  # half the width, in the world's metres
+    assert region.motion is _swing
+
+
+def test_impossible_shapes_are_refused() -> None:
+    with pytest.raises(InputError, match=r"Sphere: the radius 0\.0 must be positive"):
+        Ball((0, 0, 0), 0.0)
+    with pytest.raises(InputError, match="nothing has its label"):
+        Cloud(np.zeros((0, 3)), 0.1)
+    with pytest.raises(InputError, match=r"its reach 0\.0 around labelled points must be positive"):
+        Cloud(np.zeros((1, 3)), 0.0)

@@ -14,6 +14,7 @@ import pytest
 from splatanim.data import Domain
 from splatanim.errors import InputError
 from splatanim.field.neural import NeuralField, bind_model, bind_neural, raw_fields, raw_model
+from splatanim.field.neural_basis import basis_of
 from splatanim.field.neural_model import PRESETS, FieldModel, ModelConfig, load_model, save_model, seeded_model
 from splatanim.field.neural_parts import parts_of
 from splatanim.field.neural_surface import box_of, surface_of
@@ -92,6 +93,25 @@ def test_bound_fields_are_orthonormal_and_sorted(name: str) -> None:
     assert (np.diff(field.levels) > -1e-9).all()
 
 
+def test_splines_follow_the_network_up_to_the_surface() -> None:
+    """Between voxels too, weights and gradients are those of combinations of the network's raw functions."""
+    domain = box_cubature((24, 14, 12), 1 / 24).domain
+    network = seeded_model(TINY, 3).eval().requires_grad_(False).double()
+    field, basis = bind_model(network, domain, 8, gaussians=24), basis_of(network, domain, 24, 2)
+    rng = np.random.default_rng(0)
+    points = domain.centres[rng.integers(len(domain.cells), size=1500)]
+    points = points + rng.uniform(-0.5, 0.5, points.shape) * domain.spacing
+    one = np.ones((len(points), 1))
+    raw = np.concatenate([basis.values(points), one], axis=1)
+    w, dw = field.evaluate(points)
+    c = np.linalg.lstsq(raw, w, rcond=1e-12)[0]
+    assert np.sqrt(np.mean((raw @ c - w) ** 2)) < 3e-3
+    h = 1e-5
+    slopes = [(basis.values(points + h * e) - basis.values(points - h * e)) @ c[:-1] / (2 * h) for e in np.eye(3)]
+    exact = np.stack(slopes, axis=2)
+    assert np.sqrt(np.mean((exact - dw) ** 2)) < 0.03 * np.sqrt(np.mean(exact**2))
+
+
 def test_loose_parts_have_a_zero_mode_and_move_apart() -> None:
     field, domain = _field("two parts"), _domain("two parts")
     assert parts_of(domain).count == 2
@@ -114,7 +134,7 @@ def test_the_field_follows_the_object() -> None:
     points = _points(domain, 20)
     there = 3.0 * points + 1.0 + 15 * domain.spacing
     w, v = _field("branching").weights(points), bind_model(_network(), moved, 8, gaussians=24).weights(there)
-    np.testing.assert_allclose(np.abs(v), np.abs(w), atol=1e-5)
+    np.testing.assert_allclose(np.abs(v), np.abs(w), atol=1e-3)
 
 
 def test_same_seed_same_field() -> None:

@@ -12,12 +12,11 @@ import pytest
 from splatanim.errors import InputError
 from splatanim.field import simplicits
 from splatanim.field.eigenmodes import neumann_modes
-from splatanim.field.gaussians import bind_gaussians
-from splatanim.field.ritz import dirichlet, neighbours, subspace_ratio
+from splatanim.field.ritz import subspace_ratio
 from splatanim.field.simplicits import SimplicitsField, bind_simplicits
-from splatanim.field.subspace import bind, choose, parts, raw_functions, rayleigh, without_crumbs
+from splatanim.field.subspace import raw_functions
 from splatanim.metrics import skinning_metrics
-from tests.helpers import box_cubature, branching_domain
+from tests.helpers import box_cubature
 
 HANDLES = 6
 
@@ -108,82 +107,3 @@ def test_bad_input_is_refused_in_words() -> None:
 def test_importing_the_module_does_not_load_torch() -> None:
     code = "import sys, splatanim.field.simplicits, splatanim.field.subspace; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
-
-
-# splatanim.field.subspace: which field an object gets
-
-
-def test_rayleigh_is_the_energy_of_each_field() -> None:
-    field = bind_gaussians(_box(), HANDLES)
-    w = field.weights(_box().centres)
-    energy = np.diagonal(dirichlet(w, neighbours(_box()), _box().spacing))
-    np.testing.assert_allclose(rayleigh(field, _box()), energy)
-    assert (np.diff(energy) > -1e-9).all() and energy[0] > 0
-
-
-def test_raw_functions_span_the_bound_field() -> None:
-    for field in (bind_gaussians(_box(), HANDLES, raw=30), bind("eigenmodes", _box(), HANDLES)[0], _field()):
-        raw, bound = raw_functions(field, _box()), field.weights(_box().centres)
-        basis = np.concatenate([raw, np.ones((len(raw), 1))], axis=1)
-        left = bound - basis @ np.linalg.lstsq(basis, bound, rcond=None)[0]
-        assert np.abs(left).max() < 1e-6
-
-
-def test_parts_and_crumbs() -> None:
-    from splatanim.data import Domain
-
-    box = np.argwhere(np.ones((6, 6, 6), bool))
-    crumb = np.array([[6, 6, 6]])  # touches the box by a corner
-    other = box + np.array([10, 0, 0])
-    domain = Domain(np.concatenate([box, crumb, other]), np.zeros(3), 0.1)
-    count, labels = parts(domain)
-    assert count == 3 and len(np.unique(labels[:216])) == 1 and labels[0] != labels[216] != labels[-1]
-    clean = without_crumbs(domain)
-    assert len(clean.cells) == 432 and parts(clean)[0] == 2
-    assert without_crumbs(_box()) is _box()
-
-
-def test_the_choice_takes_the_softer_field(monkeypatch: pytest.MonkeyPatch) -> None:
-    from splatanim.field import subspace
-
-    def binder(kind: str):
-        raw = {"neural": 20, "gaussians": 60}[kind]
-
-        def made(domain, handles, seed):
-            field = bind_gaussians(domain, handles, raw=raw, seed=seed)
-            object.__setattr__(field, "kind", kind)
-            return field
-
-        return made
-
-    monkeypatch.setattr(subspace, "_binder", binder)
-    domain = branching_domain()
-    field, sentence = choose(domain, HANDLES)
-    assert field.kind == "gaussians" and "% softer than those of neural" in sentence
-
-
-def test_the_choice_needs_one_kind_that_can_be_bound() -> None:
-    with pytest.raises(InputError, match="gaussians could not be bound: The object fills only 8 voxels"):
-        choose(box_cubature((2, 2, 2), 0.1).domain, 16, kinds=("gaussians",))
-
-
-def test_without_a_network_the_choice_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    from splatanim.field import subspace
-
-    original = subspace._binder
-
-    def binder(kind: str):
-        if kind == "neural":
-            raise ImportError("no torch here")
-        return original(kind)
-
-    monkeypatch.setattr(subspace, "_binder", binder)
-    field, sentence = choose(_box(), HANDLES)
-    assert field.kind == "gaussians" and sentence == "gaussians (neural could not be bound: no torch here)"
-
-
-def test_an_unknown_kind_is_named() -> None:
-    with pytest.raises(InputError, match="no skinning field 'fourier'"):
-        bind("fourier", _box(), 4)
-    with pytest.raises(InputError, match="--handles 0"):
-        bind("gaussians", _box(), 0)
