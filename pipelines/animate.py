@@ -1,26 +1,34 @@
-"""``splatanim animate``: from a splat file to a moving picture, one stage after the other."""
+"""``splatanim animate`` of one capture: from a splat file to a moving picture, one stage after the other.
+
+Scene files of several objects go through :mod:`pipelines.scene_run`.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
-from tyro.conf import Positional, UseAppendAction, arg
+from tyro.conf import Positional, Suppress, UseAppendAction, arg
 
 from pipelines.progress import Progress
 from splatanim.binding import Handles
 from splatanim.data import Cubature, Frame, Material, Splats
 from splatanim.dynamics.motions import Direction
-from splatanim.dynamics.simulate import Trajectory
+from splatanim.dynamics.reduced import ReducedModel
+from splatanim.dynamics.simulate import Settings, Trajectory
 from splatanim.errors import InputError
 from splatanim.formats.base import ReadResult
 from splatanim.inspect import Inspection
 from splatanim.metrics import SkinningMetrics
+
+if TYPE_CHECKING:
+    from pipelines.scene_select import Part
 
 LONGEST_STEP = 1.0 / 120.0  # s; frames further apart are cut into substeps
 SAMPLE = "jelly"
@@ -31,7 +39,7 @@ class AnimateConfig:
     """Animate a 3D Gaussian splat capture with elastic physics and write an MP4.
 
     Args:
-        scene: The .ply to animate; without one, the bundled sample.
+        scene: The .ply to animate, or a scene.toml of several objects; without one, the bundled sample.
         output: The .mp4 to write; by default beside the scene, under its name.
         motion: What happens to it: drop, poke, sway, squash, twist, drag or ramp.
         material: auto (foam; jelly for the bundled sample) or a preset: jelly, slime, plush, cloth, flesh, foam,
@@ -49,14 +57,18 @@ class AnimateConfig:
         up: Which way is up: auto, +y, -y, +z, -z, +x or -x.
         pin: What is held: auto (the motion's own choice), none, bottom, top, or a box x0,y0,z0,x1,y1,z1 in the
             file's coordinates.
+        select: Only a part moves, held where it meets the rest: box:x0,y0,z0,x1,y1,z1 or sphere:x,y,z,r in the
+            file's coordinates, or labels:FILE, a .npy or .txt of one integer a splat (not 0 moves; labels:FILE:3 takes
+            label 3).
         handles: Number of skinning handles.
-        field: The skinning field: gaussians (learning-free, milliseconds), neural (a trained network and Gaussians;
-            softer, seconds), eigenmodes (exact, slower), simplicits (trained on the object, minutes), or auto
-            (neural or gaussians, whichever is softer on this object).
+        field: The skinning field: auto (eigenmodes, as long as they measure up on this object; half a second),
+            eigenmodes (the softest there is), gaussians (learning-free, smooth), neural (a trained network and
+            Gaussians) or simplicits (trained on the object, minutes).
         export: ply:DIR for a splat sequence frame_0000.ply ..., npz:FILE for handles and weights; repeatable.
         report: Write what happened as JSON.
         seed: Seed of everything random; the same seed gives the same film.
         backend: Rasteriser: auto, cpu or cuda.
+        scene_schema: Print every key of scene files and stop.
     """
 
     scene: Positional[Path | None] = None
@@ -75,16 +87,32 @@ class AnimateConfig:
     stage: bool = True
     up: str = "auto"
     pin: str = "auto"
+    select: str | None = None
     handles: int = 16
-    field: Literal["gaussians", "neural", "eigenmodes", "simplicits", "auto"] = "gaussians"
+    field: Literal["auto", "eigenmodes", "gaussians", "neural", "simplicits"] = "auto"
     export: UseAppendAction[tuple[str, ...]] = ()
     report: Path | None = None
     seed: int = 0
     backend: Literal["auto", "cpu", "cuda"] = "auto"
+    scene_schema: bool = False
+    given: Suppress[frozenset[str]] = frozenset()
 
     @property
     def frames(self) -> int:
         return max(1, round(self.seconds * self.fps))
+
+    @property
+    def is_scene(self) -> bool:
+        """Whether it is a scene file that is animated, not one capture."""
+        return self.scene is not None and self.scene.suffix.lower() == ".toml"
+
+
+def with_given(config: AnimateConfig, arguments: Sequence[str]) -> AnimateConfig:
+    """The options that a command line names, beside their values: they win over what a scene file says."""
+    names = {a.lstrip("-").split("=")[0].replace("-", "_") for a in arguments if a.startswith("-")}
+    short = {"o": "output", "no_stage": "stage"}
+    known = {f.name for f in dataclasses.fields(AnimateConfig)} - {"scene", "scene_schema", "given"}
+    return dataclasses.replace(config, given=frozenset(short.get(name, name) for name in names) & known)
 
 
 @dataclass
@@ -106,12 +134,16 @@ class Timings:
 
 @dataclass(frozen=True)
 class Subject:
-    """A loaded capture, ready to be bound: floaters out, in Morton order, with its place in the simulator."""
+    """A loaded capture, ready to be bound: floaters out, in Morton order, with its place in the simulator.
+
+    ``order`` are the rows of ``everything`` (all splats that were read, in the file's order) that are kept.
+    """
 
     splats: Splats
     order: np.ndarray
     inspection: Inspection
     frame: Frame
+    everything: Splats
 
 
 @dataclass(frozen=True)
@@ -135,10 +167,8 @@ def animate(config: AnimateConfig, progress: Progress | None = None) -> Result:
     """Run the whole job; raises :class:`InputError` or ``OutputError`` with a message for the user."""
     from pipelines.film import film
     from splatanim.dynamics.reduced import reduce
-    from splatanim.dynamics.simulate import Settings, placed_state, simulate
     from splatanim.field.subspace import bind
     from splatanim.metrics import skinning_metrics
-    from splatanim.sampling.cubature import cubature_from_splats
     from splatanim.transforms import bind_splats
 
     progress = progress or Progress()
@@ -148,32 +178,77 @@ def animate(config: AnimateConfig, progress: Progress | None = None) -> Result:
     with timings.stage("load"), progress.spinner("reading the capture"):
         subject = prepare(read(config), config.up, config.object_size, config.scene or SAMPLE)
     with timings.stage("sample"), progress.spinner("finding the inside"):
-        cubature = cubature_from_splats(subject.splats, subject.frame, seed=config.seed)
+        cubature, part = inside_of(config, subject)
     material = chosen_material(config)
-    direction = direct_subject(config, subject, cubature)
+    direction = direct_subject(config, subject, cubature, part)
     with timings.stage("field"), progress.spinner("binding the skinning field"):
         chosen, why = bind(config.field, cubature.domain, config.handles, seed=config.seed)
         handles = Handles(chosen, direction.regions)
         metrics = skinning_metrics(handles.field.weights(cubature.domain.centres))
         model = reduce(cubature, handles, material)
-        bound = bind_splats(subject.splats, subject.frame, handles)
+        moving = subject.splats if part is None else subject.splats.select(part.rows)
+        bound = bind_splats(moving, subject.frame, handles)
     settings = Settings(config.frames, config.fps, max(1, int(np.ceil(1.0 / (config.fps * LONGEST_STEP) - 1e-9))))
     with timings.stage("simulate"), progress.bar("simulating", config.frames - 1) as tick:
-        state = placed_state(model, direction.displacement, np.zeros((3, 4)), settings.h)
-        trajectory = simulate(model, direction.build(model), settings, state, on_frame=lambda _k: tick())
-    story = (trajectory, direction, cubature, handles)
+        trajectory = simulated(model, direction, settings, part, tick)
+    story = Story(trajectory, direction, cubature, handles, part)
     notes = film(config, output, subject, bound, story, timings, progress)
+    if part is not None:
+        notes = [part.note, *notes]
     return Result(
         output, subject, cubature, handles, why, material, metrics, trajectory, timings.seconds, tuple(notes), config
     )
+
+
+@dataclass(frozen=True)
+class Story:
+    """What was simulated: everything that the film needs beside the splats. ``part`` is None where all moves."""
+
+    trajectory: Trajectory
+    direction: Direction
+    cubature: Cubature
+    handles: Handles
+    part: Part | None
+
+
+def inside_of(config: AnimateConfig, subject: Subject) -> tuple[Cubature, Part | None]:
+    """The cubature of what moves, and the part where that is a selection."""
+    from pipelines.scene_select import parse_selection, select_part
+    from splatanim.sampling.cubature import cubature_from_splats
+
+    if config.select is None:
+        return cubature_from_splats(subject.splats, subject.frame, seed=config.seed), None
+    part = select_part(parse_selection(config.select), subject, len(subject.everything), seed=config.seed)
+    return part.cubature, part
+
+
+def simulated(
+    model: ReducedModel, direction: Direction, settings: Settings, part: Part | None, tick: Callable[[], None]
+) -> Trajectory:
+    """The motion. What stands still beside a selection is an obstacle to it."""
+    from splatanim.dynamics.regions import hold_still
+    from splatanim.dynamics.simulate import placed_state, simulate
+    from splatanim.dynamics.world import Actor, Obstacle, World, simulate_world
+
+    state = placed_state(model, direction.displacement, np.zeros((3, 4)), settings.h)
+    terms = direction.build(model)
+    if part is None or not len(part.still):
+        return simulate(model, terms, settings, state, on_frame=lambda _k: tick())
+    world = World((Actor("part", model, tuple(terms), state),), (Obstacle("rest", part.still, hold_still),))
+    return simulate_world(world, settings, on_frame=lambda _k: tick()).trajectories[0]
 
 
 def _check(config: AnimateConfig) -> None:
     """Whatever can be wrong with the options is said before the work, not after it."""
     from pipelines.cameras import parse_colour, parse_size
     from pipelines.film import parse_exports
+    from pipelines.scene_select import parse_selection
 
+    if config.is_scene:
+        raise InputError(f"{config.scene}: is a scene file; give it to animate_scene_file (pipelines.scene_run).")
     parse_exports(config.export)
+    if config.select is not None:
+        parse_selection(config.select)
     parse_size(config.size)
     parse_colour(config.background)
     for option, value in (("--seconds", config.seconds), ("--fps", config.fps)):
@@ -221,13 +296,11 @@ def prepare(result: ReadResult, up: str, object_size: float, file: Path | str) -
         raise InputError(f"{file}: all splats lie at one point; there is no object to animate.")
     centre = 0.5 * (low + high)
     frame = Frame(tuple(centre.tolist()), object_size / longest, up_vector(inspection.up))
-    return Subject(splats, order, inspection, frame)
+    return Subject(splats, order, inspection, frame, result.splats)
 
 
 def chosen_material(config: AnimateConfig) -> Material:
     """The preset, with whatever the user overrides."""
-    import dataclasses
-
     from splatanim.dynamics.materials import preset
 
     changes = {key: getattr(config, key) for key in ("young", "poisson", "density") if getattr(config, key) is not None}
@@ -235,16 +308,21 @@ def chosen_material(config: AnimateConfig) -> Material:
     return dataclasses.replace(preset(automatic if config.material == "auto" else config.material), **changes)
 
 
-def direct_subject(config: AnimateConfig, subject: Subject, cubature: Cubature) -> Direction:
-    """Set the motion up on the object's own extent (that of its contact points)."""
-    from splatanim.dynamics.motions import body_of, direct
+def direct_subject(config: AnimateConfig, subject: Subject, cubature: Cubature, part: Part | None = None) -> Direction:
+    """Set the motion up on the extent of what moves (that of its contact points)."""
+    from splatanim.dynamics.motions import body_of, direct, floor
 
     low, high = cubature.surface.min(axis=0), cubature.surface.max(axis=0)
-    body = body_of(low, high, np.asarray(subject.frame.up), config.seconds)
+    up = np.asarray(subject.frame.up)
+    body = body_of(low, high, up, config.seconds, () if part is None else part.regions)
     pin = None if config.pin == "auto" else config.pin
     if pin not in (None, "none", "bottom", "top"):
         pin = _box_to_sim(pin, subject)
-    return direct(config.motion, body, pin)
+    direction = direct(config.motion, body, pin)
+    if part is None or not part.regions:
+        return direction
+    ground = floor(body_of(part.whole[0], part.whole[1], up, config.seconds))
+    return dataclasses.replace(direction, scenery=(*direction.planes, ground))
 
 
 def _box_to_sim(text: str, subject: Subject) -> str:

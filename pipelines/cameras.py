@@ -3,56 +3,72 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
 import numpy as np
+from jaxtyping import Float64
 
+from splatanim.dynamics.scene import View
 from splatanim.errors import InputError
 from splatanim.render.camera import Camera, box_corners, frame_object, look_at, view_direction
 from splatanim.render.camera_io import read_cameras
 
-if TYPE_CHECKING:
-    from pipelines.animate import AnimateConfig, Subject
-
-_ORBIT_SPEED = 18.0  # degrees a second: slow enough to watch the motion, fast enough to see that it is solid
-_ELEVATION = 15.0  # degrees above the horizon
-_FRONT = 25.0  # degrees beside the front, where an orbit is halfway
+Boxes = tuple[Float64[np.ndarray, "t 3"], Float64[np.ndarray, "t 3"]]
 
 
 def cameras_for(
-    config: AnimateConfig, subject: Subject, boxes: tuple[np.ndarray, np.ndarray], frames: int
+    view: View,
+    size: tuple[int, int],
+    up: tuple[float, float, float],
+    boxes: Boxes,
+    seconds: float,
+    *,
+    offset: tuple[float, float, float] = (0.0, 0.0, 0.0),
 ) -> tuple[list[Camera], list[str]]:
-    """One camera a frame: from a file, fixed, or a slow orbit; framed on everything the object passes through."""
-    width, height = parse_size(config.size)
-    up = subject.frame.up
-    if config.camera not in ("orbit", "fixed"):
-        if not config.camera.endswith(".json"):
-            raise InputError(f"--camera {config.camera!r} is neither orbit, fixed nor a .json file of cameras.")
-        path = read_cameras(config.camera, size=(width, height))
+    """One camera a frame and notes: from a file, fixed, or a slow orbit, framed on all that ``boxes`` pass through.
+
+    ``boxes`` are the low and high corners of what is seen, a pair a frame; ``offset`` is what the coordinates drawn
+    in lack of those of the file (``Splats.offset``).
+    """
+    width, height = size
+    frames = len(boxes[0])
+    if view.path not in ("orbit", "fixed"):
+        if not view.path.endswith(".json"):
+            raise InputError(f"--camera {view.path!r} is neither orbit, fixed nor a .json file of cameras.")
+        path = read_cameras(view.path, size=(width, height))
         index = np.round(np.linspace(0, len(path.cameras) - 1, frames)).astype(int)
         notes = [path.note] if path.note else []
-        return [shifted(path.cameras[k], subject.splats.offset) for k in index], notes
+        return [_zoomed(shifted(path.cameras[k], offset), view.zoom) for k in index], notes
     corners = box_corners(*boxes)
-    if config.camera == "fixed":
-        return [frame_object(corners, up, width=width, height=height)] * frames, []
-    return _orbit(corners, np.asarray(up), width, height, frames, config.seconds), []
+    if view.path == "fixed":
+        angles = {"azimuth_degrees": view.azimuth, "elevation_degrees": view.elevation}
+        return [_zoomed(frame_object(corners, up, width=width, height=height, **angles), view.zoom)] * frames, []
+    orbit = _orbit(corners, np.asarray(up), size, view, frames, seconds)
+    return [_zoomed(camera, view.zoom) for camera in orbit], []
 
 
-def _orbit(corners: np.ndarray, up: np.ndarray, width: int, height: int, frames: int, seconds: float) -> list[Camera]:
+def _orbit(
+    corners: np.ndarray, up: np.ndarray, size: tuple[int, int], view: View, frames: int, seconds: float
+) -> list[Camera]:
     """An arc at constant speed, the front in the middle, at the distance that fits from every side."""
-    sweep = min(360.0, _ORBIT_SPEED * seconds)
-    angles = np.linspace(_FRONT - sweep / 2, _FRONT + sweep / 2, frames)
+    width, height = size
+    sweep = min(360.0, view.speed * seconds)
+    angles = np.linspace(view.azimuth - sweep / 2, view.azimuth + sweep / 2, frames)
+    elevation = view.elevation
     views = [
-        frame_object(corners, up, width=width, height=height, azimuth_degrees=a, elevation_degrees=_ELEVATION)
+        frame_object(corners, up, width=width, height=height, azimuth_degrees=a, elevation_degrees=elevation)
         for a in np.linspace(angles[0], angles[-1], 9)
     ]
     target = 0.5 * (corners.min(axis=0) + corners.max(axis=0))
-    radius = max(float(np.linalg.norm(view.position - target)) for view in views)
+    radius = max(float(np.linalg.norm(camera.position - target)) for camera in views)
     lens = {"focal": views[0].fy, "near": 0.02 * radius}
     return [
-        look_at(target - radius * view_direction(up, a, _ELEVATION), target, up, width=width, height=height, **lens)
+        look_at(target - radius * view_direction(up, a, elevation), target, up, width=width, height=height, **lens)
         for a in angles
     ]
+
+
+def _zoomed(camera: Camera, zoom: float) -> Camera:
+    return camera if zoom == 1.0 else dataclasses.replace(camera, fx=camera.fx * zoom, fy=camera.fy * zoom)
 
 
 def shifted(camera: Camera, offset: tuple[float, float, float]) -> Camera:

@@ -7,21 +7,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from jaxtyping import Float32
 
-from pipelines.cameras import cameras_for, parse_colour
+from pipelines.cameras import cameras_for, parse_colour, parse_size
 from pipelines.progress import Progress
-from splatanim.binding import Handles
-from splatanim.data import Cubature, Frame, Splats
+from splatanim.data import Frame, Splats
 from splatanim.dynamics.contact import Plane
 from splatanim.dynamics.motions import Direction
-from splatanim.dynamics.simulate import Trajectory
+from splatanim.dynamics.scene import View
 from splatanim.errors import InputError
 from splatanim.render.camera import Camera
 from splatanim.render.stage import StagePlane, draw_stage
 from splatanim.transforms import BoundSplats
 
 if TYPE_CHECKING:
-    from pipelines.animate import AnimateConfig, Subject, Timings
+    from pipelines.animate import AnimateConfig, Story, Subject, Timings
+    from pipelines.scene_select import Part
 
 Export = Callable[[int, Splats], None]
 
@@ -31,7 +32,7 @@ def film(
     output: Path,
     subject: Subject,
     bound: BoundSplats,
-    story: tuple[Trajectory, Direction, Cubature, Handles],
+    story: Story,
     timings: Timings,
     progress: Progress,
 ) -> list[str]:
@@ -39,38 +40,46 @@ def film(
     from splatanim.render.video import VideoWriter
     from splatanim.transforms import pose
 
-    trajectory, direction, cubature, handles = story
+    trajectory = story.trajectory
     frames = len(trajectory.handles)
-    boxes = swept_boxes(cubature, handles, trajectory, subject.frame)
-    cameras, notes = cameras_for(config, subject, boxes, frames)
+    boxes = swept_boxes(story, subject.frame)
+    view = View(config.camera, azimuth=35.0 if config.camera == "fixed" else 25.0)
+    size = parse_size(config.size)
+    cameras, notes = cameras_for(view, size, subject.frame.up, boxes, config.seconds, offset=subject.splats.offset)
     background = parse_colour(config.background)
-    planes = stage_planes(config, direction, subject.frame)
-    size = 1.0 / subject.frame.scale * config.object_size
-    exports = _exports(config, subject)
+    planes = stage_planes(config, story.direction, subject.frame)
+    extent = 1.0 / subject.frame.scale * config.object_size
+    exports = _exports(config, subject, story.part)
+    seen = _seen(subject, story.part)
     with VideoWriter(output, fps=config.fps) as video, progress.bar("rendering", frames) as tick:
         for k in range(frames):
             with timings.stage("pose"):
-                splats = pose(bound, trajectory.handles[k])
+                moved = pose(bound, trajectory.handles[k])
+                splats = seen(moved)
             with timings.stage("render"):
-                image = _picture(splats, cameras[k], planes(trajectory.times[k]), size, background, config.backend)
+                image = picture(splats, cameras[k], planes(trajectory.times[k]), extent, background, config.backend)
             with timings.stage("encode"):
                 video.write(image)
                 for export in exports:
-                    export(k, splats)
+                    export(k, moved)
             tick()
         with timings.stage("encode"):
-            _export_npz(config, subject, bound, trajectory)
+            _export_npz(config, subject, bound, story)
     return [*notes, *([video.note] if video.note else [])]
 
 
-def _picture(
+def picture(
     splats: Splats,
     camera: Camera,
     planes: Sequence[StagePlane],
     size: float,
     background: tuple[float, float, float],
-    backend,
-) -> np.ndarray:
+    backend: str,
+) -> Float32[np.ndarray, "h w 3"]:
+    """One frame: the splats, and the stage's planes with their shadows where there are any.
+
+    ``size`` is that of what is on the stage, in the splats' units: shadows and the fading of floors go by it.
+    """
     from splatanim.render.rasterize import rasterize
 
     if not planes:
@@ -79,16 +88,22 @@ def _picture(
     return draw_stage(rendering, camera, planes, splats, size, background)
 
 
-def swept_boxes(
-    cubature: Cubature, handles: Handles, trajectory: Trajectory, frame: Frame
-) -> tuple[np.ndarray, np.ndarray]:
-    """The object's bounding box in every frame (file units), from its contact points, a little widened."""
-    rest = cubature.surface
-    weights, _ = handles.evaluate(rest)
+def _seen(subject: Subject, part: Part | None) -> Callable[[Splats], Splats]:
+    """From the moved splats to all that is seen: the rest of the capture stands around a selected part."""
+    from pipelines.scene_select import insert
+
+    return (lambda moved: moved) if part is None else (lambda moved: insert(subject.splats, part.rows, moved))
+
+
+def swept_boxes(story: Story, frame: Frame) -> tuple[np.ndarray, np.ndarray]:
+    """The bounding box in every frame (file units), from contact points, a little widened; with what stands still."""
+    rest = story.cubature.surface
+    weights, _ = story.handles.evaluate(rest)
     one = np.concatenate([rest, np.ones((len(rest), 1))], axis=1)
+    still = np.empty((0, 3)) if story.part is None else story.part.whole
     low, high = [], []
-    for z in trajectory.handles:
-        x = rest + np.einsum("nh,hrc,nc->nr", weights, z, one, optimize=True)
+    for z in story.trajectory.handles:
+        x = np.concatenate([rest + np.einsum("nh,hrc,nc->nr", weights, z, one, optimize=True), still])
         low.append(frame.to_file(x.min(axis=0)[None])[0])
         high.append(frame.to_file(x.max(axis=0)[None])[0])
     pad = 0.02 * float((high[0] - low[0]).max())
@@ -122,38 +137,50 @@ def parse_exports(exports: Sequence[str]) -> list[tuple[str, Path]]:
     return out
 
 
-def _exports(config: AnimateConfig, subject: Subject) -> list[Export]:
-    """Writers of the PLY sequences; rows go back to the order of the file."""
+def _exports(config: AnimateConfig, subject: Subject, part: Part | None) -> list[Export]:
+    """Writers of the PLY sequences; rows go back to the order of the file.
+
+    With a selection every splat of the file is written, and those that stand still as the file has them.
+    """
+    from pipelines.scene_select import insert, with_raw_rotations
     from splatanim.formats import write_sequence_frame
 
+    folders = [path for kind, path in parse_exports(config.export) if kind == "ply"]
+    if not folders:
+        return []
     back = np.argsort(subject.order)
+    whole = subject.everything
+    if part is not None and config.scene is not None:
+        whole = with_raw_rotations(whole, config.scene)
 
     def sequence(folder: Path) -> Export:
-        def write(k: int, splats: Splats) -> None:
-            write_sequence_frame(folder, k, splats.select(back))
+        def write(k: int, moved: Splats) -> None:
+            splats = moved.select(back) if part is None else insert(whole, subject.order[part.rows], moved)
+            write_sequence_frame(folder, k, splats)
 
         return write
 
-    return [sequence(path) for kind, path in parse_exports(config.export) if kind == "ply"]
+    return [sequence(folder) for folder in folders]
 
 
-def _export_npz(config: AnimateConfig, subject: Subject, bound: BoundSplats, trajectory: Trajectory) -> None:
+def _export_npz(config: AnimateConfig, subject: Subject, bound: BoundSplats, story: Story) -> None:
     """Everything needed to pose the capture elsewhere: x = X + sum_h w_h Z_h [X; 1] in simulator units."""
     from splatanim.formats.atomic import atomic_path
 
-    back = np.argsort(subject.order)
+    rows = subject.order if story.part is None else subject.order[story.part.rows]
+    back = np.argsort(rows)
     for kind, path in parse_exports(config.export):
         if kind != "npz":
             continue
         with atomic_path(path) as temporary:
             np.savez_compressed(
                 temporary,
-                handles=trajectory.handles.astype(np.float32),
-                times=trajectory.times,
+                handles=story.trajectory.handles.astype(np.float32),
+                times=story.trajectory.times,
                 rest=bound.rest[back],
                 weights=bound.weights[back],
                 weight_gradients=bound.slopes[back],
-                rows=np.sort(subject.order),
+                rows=np.sort(rows),
                 centre=np.asarray(subject.frame.centre) + subject.splats.offset,
                 scale=subject.frame.scale,
                 up=np.asarray(subject.frame.up),

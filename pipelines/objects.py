@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -51,7 +50,7 @@ def mesh_object(mesh: Mesh, file: str, *, up: str = "auto", seed: int = 0) -> Ob
 
     used = mesh.vertices[np.unique(mesh.faces)] if len(mesh.faces) else mesh.vertices
     frame = _frame(used, up, file)
-    return Object(file, "mesh", mesh, frame, _whole(cubature_from_mesh(mesh, frame, seed=seed)))
+    return Object(file, "mesh", mesh, frame, cubature_from_mesh(mesh, frame, seed=seed))
 
 
 def surface_of(subject: Object, *, seed: int = 0) -> Surface:
@@ -118,7 +117,7 @@ def _from_splats(path: Path, up: str, seed: int) -> Object:
     from splatanim.sampling.cubature import cubature_from_splats
 
     subject = prepare(read_splats(path), up, 1.0, path)
-    cubature = _whole(cubature_from_splats(subject.splats, subject.frame, seed=seed))
+    cubature = cubature_from_splats(subject.splats, subject.frame, seed=seed)
     return Object(str(path), "splats", subject.splats, subject.frame, cubature, tuple(subject.inspection.warnings))
 
 
@@ -141,14 +140,7 @@ def _from_points(points: np.ndarray, file: str, up: str, seed: int) -> Object:
     splats = disks(local, np.tile([0.0, 0.0, 1.0], (len(local), 1)), sigma, tuple(middle.tolist()))
     splats = splats.replace(log_scales=np.full((len(local), 3), np.log(sigma), np.float32))
     frame = Frame(tuple((np.asarray(frame.centre) - middle).tolist()), frame.scale, frame.up)
-    return Object(file, "points", splats, frame, _whole(cubature_from_splats(splats, frame, seed=seed)), notes)
-
-
-def _whole(cubature: Cubature) -> Cubature:
-    """With a domain free of crumbs, which would each take a handle (:func:`without_crumbs`)."""
-    from splatanim.field.subspace import without_crumbs
-
-    return dataclasses.replace(cubature, domain=without_crumbs(cubature.domain))
+    return Object(file, "points", splats, frame, cubature_from_splats(splats, frame, seed=seed), notes)
 
 
 def _frame(points: Float64[np.ndarray, "n 3"], up: str, file: str) -> Frame:
