@@ -13,14 +13,19 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 import tyro
 from tyro.conf import OmitArgPrefixes, OmitSubcommandPrefixes, subcommand
 
-from pipelines.animate import AnimateConfig
+from pipelines.animate import AnimateConfig, with_given
 from pipelines.bench_raster import BenchRaster
 from pipelines.bench_step import BenchStepConfig
+from pipelines.convert import ConvertConfig
+from pipelines.evaluate_dynamics import EvaluateDynamicsConfig
 from pipelines.evaluate_fields import EvaluateFieldsConfig
+from pipelines.evaluate_papr import EvaluatePaprConfig
 from pipelines.fields import FieldsConfig
 from pipelines.inspect_scene import InspectConfig
 from pipelines.progress import Progress
+from pipelines.reconstruct import ReconstructConfig
 from pipelines.still import RenderConfig, SampleConfig
+from pipelines.synth import SynthConfig
 from pipelines.train_fields import TrainFieldsConfig
 from splatanim.errors import InputError, OutputError
 
@@ -28,22 +33,32 @@ Bench = (
     Annotated[BenchRaster, subcommand("raster")]
     | Annotated[BenchStepConfig, subcommand("step")]
     | Annotated[EvaluateFieldsConfig, subcommand("fields")]
+    | Annotated[EvaluatePaprConfig, subcommand("papr")]
+    | Annotated[EvaluateDynamicsConfig, subcommand("dynamics")]
 )
 Command = (
     Annotated[AnimateConfig, subcommand("animate")]
     | Annotated[InspectConfig, subcommand("inspect")]
     | Annotated[RenderConfig, subcommand("render")]
     | Annotated[SampleConfig, subcommand("sample")]
+    | Annotated[ConvertConfig, subcommand("convert")]
+    | Annotated[ReconstructConfig, subcommand("reconstruct")]
+    | Annotated[SynthConfig, subcommand("synth")]
     | Annotated[FieldsConfig, subcommand("fields")]
     | Annotated[TrainFieldsConfig, subcommand("train-fields")]
-    | Annotated[Bench, subcommand("bench", description="Measure this machine: raster, step or fields.")]
+    | Annotated[Bench, subcommand("bench", description="Measure this machine: raster, step, fields or dynamics.")]
 )
 
 
 def _animate(config: AnimateConfig) -> str:
     from pipelines.animate import animate
     from pipelines.report import summary, write_report
+    from pipelines.scene_verb import animate_scene_file, schema_tables
 
+    if config.scene_schema:
+        return schema_tables()
+    if config.is_scene:
+        return animate_scene_file(config, Progress(None))
     result = animate(config, Progress(None))
     if config.report is not None:
         write_report(result, config.report)
@@ -68,6 +83,24 @@ def _sample(config: SampleConfig) -> str:
     return write_sample(config)
 
 
+def _convert(config: ConvertConfig) -> str:
+    from pipelines.convert import convert
+
+    return convert(config)
+
+
+def _reconstruct(config: ReconstructConfig) -> str:
+    from pipelines.reconstruct import reconstruct
+
+    return reconstruct(config, Progress(None))
+
+
+def _synth(config: SynthConfig) -> str:
+    from pipelines.synth import synth
+
+    return str(synth(config, Progress(None)))
+
+
 def _fields(config: FieldsConfig) -> str:
     from pipelines.fields import fields
 
@@ -84,6 +117,18 @@ def _bench_fields(config: EvaluateFieldsConfig) -> str:
     from pipelines.evaluate_fields import evaluate_fields
 
     return evaluate_fields(config, Progress(None))
+
+
+def _bench_dynamics(config: EvaluateDynamicsConfig) -> str:
+    from pipelines.evaluate_dynamics import evaluate_dynamics
+
+    return evaluate_dynamics(config, Progress(None))
+
+
+def _bench_papr(config: EvaluatePaprConfig) -> str:
+    from pipelines.evaluate_papr import evaluate_papr
+
+    return evaluate_papr(config, Progress(None))
 
 
 def _bench_raster(config: BenchRaster) -> str:
@@ -104,11 +149,16 @@ ACTIONS: dict[type, Callable[[Any], str]] = {
     InspectConfig: _inspect,
     RenderConfig: _render,
     SampleConfig: _sample,
+    ConvertConfig: _convert,
     BenchRaster: _bench_raster,
     BenchStepConfig: _bench_step,
+    ReconstructConfig: _reconstruct,
+    SynthConfig: _synth,
     FieldsConfig: _fields,
     TrainFieldsConfig: _train_fields,
     EvaluateFieldsConfig: _bench_fields,
+    EvaluatePaprConfig: _bench_papr,
+    EvaluateDynamicsConfig: _bench_dynamics,
 }
 
 
@@ -122,6 +172,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             args=arguments,
             config=(OmitArgPrefixes, OmitSubcommandPrefixes),
         )
+        if isinstance(config, AnimateConfig):
+            config = with_given(config, sys.argv[1:] if arguments is None else arguments)
         text = ACTIONS[type(config)](config)
         if text:
             print(text)

@@ -1,9 +1,10 @@
 """Full-space finite elements: the truth that reduced models are held against, far too slow for animation.
 
-Trilinear hexahedra on an object's voxels (eight Gauss points) or linear tetrahedra, the same hyperelastic laws as the
-reduced solver, projected Newton with a line search. The linear systems are solved by conjugate gradients with a
-two-level preconditioner: block Jacobi on the nodes, and smoothed rigid motions of blocks of nodes (smoothed
-aggregation; Vanek, Mandel & Brezina 1996).
+Hexahedra on an object's voxels or linear tetrahedra, the same hyperelastic laws as the reduced solver, projected Newton
+with a line search. Trilinear hexahedra and linear tetrahedra are too stiff in bending where a part is few elements
+thick; serendipity hexahedra (20 nodes, quadratic) are not, and serve as the reference. The linear systems are solved
+by conjugate gradients with a two-level preconditioner: Jacobi on the nodes, and smoothed rigid motions of blocks of
+nodes (smoothed aggregation; Vanek, Mandel & Brezina 1996).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from jaxtyping import Bool, Float64, Int
 from splatanim.data import Domain, Material, Mesh
 from splatanim.errors import InputError, require
 
-_CHUNK = 4096  # elements whose tangents are held at a time
+_CHUNK = 4096  # elements of eight integration points whose tangents are held at a time
 
 
 @dataclass(frozen=True)
@@ -49,22 +50,49 @@ class Equilibrium:
     residual: float
 
 
-def voxel_solid(domain: Domain) -> Solid:
-    """One trilinear hexahedron a voxel. Voxels should hang together by faces: edges alone make hinges."""
-    corners = np.array([(i, j, k) for i in (0, 1) for j in (0, 1) for k in (0, 1)])
-    every = (domain.cells[:, None, :] + corners).reshape(-1, 3)
+def voxel_solid(domain: Domain, order: int = 1) -> Solid:
+    """One hexahedron a voxel: trilinear with 8 Gauss points, or (``order`` 2) serendipity with 20 nodes and 27.
+
+    Voxels should hang together by faces: edges alone make hinges.
+    """
+    lattice = np.array([(i, j, k) for i in (-1, 0, 1) for j in (-1, 0, 1) for k in (-1, 0, 1)])
+    local = lattice[np.abs(lattice).sum(axis=1) >= (3 if order == 1 else 2)]  # corners, then also middles of edges
+    line, share = np.polynomial.legendre.leggauss(order + 1)
+    gauss = np.stack(np.meshgrid(line, line, line, indexing="ij"), axis=-1).reshape(-1, 3)
+    weights = np.einsum("i,j,k->ijk", share, share, share).ravel() / 8.0
+    every = (2 * domain.cells[:, None, :] + 1 + local).reshape(-1, 3)
     unique, index = np.unique(every, axis=0, return_inverse=True)
-    gauss = 0.5 + (corners - 0.5) / np.sqrt(3.0)
-    one = np.where(corners[None] == 1, gauss[:, None, :], 1.0 - gauss[:, None, :])  # (g, k, 3) factors of N
-    sign = np.where(corners == 1, 1.0, -1.0)
-    slopes = [sign[:, a] * np.prod(np.delete(one, a, axis=2), axis=2) for a in range(3)]
+    shapes, slopes = (_trilinear if order == 1 else _serendipity)(local, gauss)
     return Solid(
-        domain.origin + unique * domain.spacing,
-        index.reshape(-1, 8),
-        one.prod(axis=2),
-        (np.stack(slopes, axis=2) / domain.spacing)[None],
-        np.full((1, 8), domain.spacing**3 / 8),
+        domain.origin + unique * (0.5 * domain.spacing),
+        index.reshape(-1, len(local)),
+        shapes,
+        (slopes * (2.0 / domain.spacing))[None],
+        (weights * domain.spacing**3)[None],
     )
+
+
+def _trilinear(local: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Shape functions (g, 8) and their slopes (g, 8, 3) in the cube [-1, 1]^3: prod (1 + a x) / 8."""
+    one = 1.0 + local * at[:, None, :]
+    slopes = [local[:, a] * np.prod(np.delete(one, a, axis=2), axis=2) / 8.0 for a in range(3)]
+    return one.prod(axis=2) / 8.0, np.stack(slopes, axis=2)
+
+
+def _serendipity(local: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The same of the 20-node brick: corners prod (1 + a x) (sum a x - 2) / 8, edges (1 - x^2)(1 + b y)(1 + c z)/4."""
+    shapes, slopes = np.empty((len(at), 20)), np.empty((len(at), 20, 3))
+    for k, node in enumerate(local):
+        one = np.where(node == 0, 1.0 - at**2, 1.0 + node * at)
+        d_one = np.where(node == 0, -2.0 * at, node)
+        others = np.stack([np.prod(np.delete(one, a, axis=1), axis=1) for a in range(3)], axis=1)
+        if (node == 0).any():
+            shapes[:, k], slopes[:, k] = one.prod(axis=1) / 4.0, d_one * others / 4.0
+            continue
+        inner = at @ node - 2.0
+        shapes[:, k] = one.prod(axis=1) * inner / 8.0
+        slopes[:, k] = (d_one * others * inner[:, None] + one.prod(axis=1)[:, None] * node) / 8.0
+    return shapes, slopes
 
 
 def tetrahedral_solid(nodes: Float64[np.ndarray, "n 3"], elements: Int[np.ndarray, "e 4"]) -> Solid:
@@ -207,8 +235,9 @@ class _System:
         """(rows, forces on the elements' nodes (e, k, 3), stiffness blocks (e, 9, k, k) or None) piece by piece."""
         from splatanim.dynamics.materials import stresses_and_tangents
 
-        for start in range(0, len(self._solid.elements), _CHUNK):
-            rows = slice(start, min(start + _CHUNK, len(self._solid.elements)))
+        size = max(1, _CHUNK * 64 // (self._solid.shapes.size))
+        for start in range(0, len(self._solid.elements), size):
+            rows = slice(start, min(start + size, len(self._solid.elements)))
             f = self._deformation(u, rows)
             e, g = f.shape[:2]
             mu, lam = (np.full(e * g, value) for value in self._material.lame)
@@ -220,10 +249,12 @@ class _System:
             slopes = self._of(rows, self._solid.gradients)  # (e | 1, g, k, 3)
             pulled = (slopes @ stress.reshape(e, g, 3, 3).transpose(0, 1, 3, 2)).sum(axis=1)
             blocks = None
-            if tangents:  # K_(a r)(b s) = sum_gcd G_ac C_rcsd G_bd
-                c = tangent.reshape(e, g, 3, 3, 3, 3).transpose(0, 1, 2, 4, 3, 5).reshape(e, g, 9, 3, 3)
-                wide = slopes[:, :, None]
-                blocks = (wide @ c @ wide.transpose(0, 1, 2, 4, 3)).sum(axis=1)
+            if tangents:  # K_(a r)(b s) = sum_gcd G_ac C_rcsd G_bd, the sum over g and c as one product
+                c = tangent.reshape(e, g, 3, 3, 3, 3).transpose(0, 2, 4, 1, 3, 5)  # (e, r, s, g, c, d)
+                k = slopes.shape[2]
+                right = (c @ slopes.transpose(0, 1, 3, 2)[:, None, None]).reshape(e, 9, 3 * g, k)
+                left = slopes.transpose(0, 2, 1, 3).reshape(len(slopes), 1, k, 3 * g)
+                blocks = left @ right
             yield rows, pulled, blocks
 
 

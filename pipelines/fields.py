@@ -30,14 +30,14 @@ class FieldsConfig:
 
     Args:
         files: Splats (.ply), meshes (.ply, .obj, .stl, .glb) or point clouds (.ply).
-        field: auto (network or gaussians, whichever is softer on the object), neural, gaussians, eigenmodes or
-            simplicits (trained on the object: minutes).
+        field: auto (eigenmodes, as long as they measure up on the object), eigenmodes, gaussians, neural or simplicits
+            (trained on the object: minutes).
         handles: Number of skinning handles.
         json: Print JSON with stable keys instead of text.
         image: Write a contact sheet of the handles; with several files, each under the name plus that of the file.
         ply: Write the object as splats in the colours of one handle; several files as for image.
         handle: Which handle the ply shows, counted from 1.
-        ratio: Also solve for the exact modes that subspace_ratio compares with: seconds, minutes for full objects.
+        ratio: Also solve for the exact modes that subspace_ratio compares with: about a second.
         up: Which way is up: auto, +y, -y, +z, -z, +x or -x.
         seed: Seed of everything random.
     """

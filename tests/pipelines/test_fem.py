@@ -149,3 +149,44 @@ def test_a_reduced_bar_sags_as_the_full_space_does() -> None:
     assert np.linalg.norm(truth.moved[truth.tip]) == pytest.approx(0.1, rel=0.2)
     found = deflect(truth, bind_eigenmodes(cubature.domain, 16))
     assert found.converged and found.tip == pytest.approx(1.0, abs=0.1) and found.l2 < 0.1
+
+
+def test_serendipity_bricks_hold_every_quadratic() -> None:
+    """Values and slopes at the Gauss points of any quadratic that the nodes take, and volumes."""
+    solid = voxel_solid(Domain(np.array([[2, 1, 0]]), np.array([0.1, 0.2, 0.3]), 0.5), order=2)
+    assert solid.shapes.shape == (27, 20)
+    np.testing.assert_allclose(solid.shapes.sum(axis=1), 1.0)
+    assert float(solid.weights.sum()) == pytest.approx(0.5**3)
+    at = solid.shapes @ solid.nodes[solid.elements[0]]
+    rng = np.random.default_rng(0)
+    curve, slope = rng.normal(size=(3, 3)), rng.normal(size=3)
+    curve = curve + curve.T
+    values = 0.5 * np.einsum("ni,ij,nj->n", solid.nodes, curve, solid.nodes) + solid.nodes @ slope
+    exact = 0.5 * np.einsum("ni,ij,nj->n", at, curve, at) + at @ slope
+    np.testing.assert_allclose(solid.shapes @ values[solid.elements[0]], exact, atol=1e-12)
+    gradients = np.einsum("gkc,k->gc", solid.gradients[0], values[solid.elements[0]])
+    np.testing.assert_allclose(gradients, at @ curve + slope, atol=1e-11)
+
+
+def test_quadratic_voxels_hold_constant_strain_and_their_stiffness_is_a_derivative() -> None:
+    solid = voxel_solid(box_cubature((3, 3, 2), 0.2).domain, order=2)
+    low, high = solid.nodes.min(axis=0), solid.nodes.max(axis=0)
+    held = ((solid.nodes < low + 1e-9) | (solid.nodes > high - 1e-9)).any(axis=1)
+    wanted = solid.nodes @ AFFINE.T
+    found = solve_static(solid, SOFT, held, np.zeros(3), prescribed=wanted, tolerance=1e-9)
+    assert found.converged and 3 < (~held).sum()
+    np.testing.assert_allclose(found.displacements, wanted, atol=1e-8)
+
+
+def test_one_quadratic_voxel_across_bends_as_beam_theory_says() -> None:
+    """A bar 24 times as long as thick; trilinear voxels lock in shear, which makes them no reference for thin parts."""
+    domain = box_cubature((24, 1, 1), 1 / 24).domain
+    height, light, young = 1 / 24, 1e-4, 1e6
+    beam = 1000.0 * light / (8 * young * height**2 / 12)
+    for order, low, high in ((1, 0.5, 0.85), (2, 0.97, 1.03)):
+        solid = voxel_solid(domain, order)
+        pinned = solid.nodes[:, 0] < -0.499
+        bar = Material("bar", young, 0.0, 1000.0, model="linear")
+        found = solve_static(solid, bar, pinned, np.array([0.0, 0.0, -light]), tolerance=1e-8)
+        tip = -found.displacements[np.isclose(solid.nodes[:, 0], 0.5), 2].mean()
+        assert low < tip / beam < high
