@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +20,6 @@ from pipelines.progress import Progress
 from splatanim.binding import Handles
 from splatanim.data import Cubature, Frame, Material, Splats
 from splatanim.dynamics.motions import Direction
-from splatanim.dynamics.reduced import ReducedModel
 from splatanim.dynamics.simulate import Settings, Trajectory
 from splatanim.errors import InputError
 from splatanim.formats.base import ReadResult
@@ -166,6 +165,7 @@ class Result:
 def animate(config: AnimateConfig, progress: Progress | None = None) -> Result:
     """Run the whole job; raises :class:`InputError` or ``OutputError`` with a message for the user."""
     from pipelines.film import film
+    from pipelines.moving import direct_subject, elasticity_of, inside_of, simulated
     from splatanim.dynamics.reduced import reduce
     from splatanim.field.subspace import bind
     from splatanim.metrics import skinning_metrics
@@ -190,11 +190,11 @@ def animate(config: AnimateConfig, progress: Progress | None = None) -> Result:
         bound = bind_splats(moving, subject.frame, handles)
     settings = Settings(config.frames, config.fps, max(1, int(np.ceil(1.0 / (config.fps * LONGEST_STEP) - 1e-9))))
     with timings.stage("simulate"), progress.bar("simulating", config.frames - 1) as tick:
-        trajectory = simulated(model, direction, settings, part, tick)
+        elastic, stiffened = elasticity_of(config, model, np.asarray(subject.frame.up))
+        trajectory = simulated(model, direction, settings, part, elastic, tick)
     story = Story(trajectory, direction, cubature, handles, part)
     notes = film(config, output, subject, bound, story, timings, progress)
-    if part is not None:
-        notes = [part.note, *notes]
+    notes = [*stiffened, *([] if part is None else [part.note]), *notes]
     return Result(
         output, subject, cubature, handles, why, material, metrics, trajectory, timings.seconds, tuple(notes), config
     )
@@ -209,33 +209,6 @@ class Story:
     cubature: Cubature
     handles: Handles
     part: Part | None
-
-
-def inside_of(config: AnimateConfig, subject: Subject) -> tuple[Cubature, Part | None]:
-    """The cubature of what moves, and the part where that is a selection."""
-    from pipelines.scene_select import parse_selection, select_part
-    from splatanim.sampling.cubature import cubature_from_splats
-
-    if config.select is None:
-        return cubature_from_splats(subject.splats, subject.frame, seed=config.seed), None
-    part = select_part(parse_selection(config.select), subject, len(subject.everything), seed=config.seed)
-    return part.cubature, part
-
-
-def simulated(
-    model: ReducedModel, direction: Direction, settings: Settings, part: Part | None, tick: Callable[[], None]
-) -> Trajectory:
-    """The motion. What stands still beside a selection is an obstacle to it."""
-    from splatanim.dynamics.regions import hold_still
-    from splatanim.dynamics.simulate import placed_state, simulate
-    from splatanim.dynamics.world import Actor, Obstacle, World, simulate_world
-
-    state = placed_state(model, direction.displacement, np.zeros((3, 4)), settings.h)
-    terms = direction.build(model)
-    if part is None or not len(part.still):
-        return simulate(model, terms, settings, state, on_frame=lambda _k: tick())
-    world = World((Actor("part", model, tuple(terms), state),), (Obstacle("rest", part.still, hold_still),))
-    return simulate_world(world, settings, on_frame=lambda _k: tick()).trajectories[0]
 
 
 def _check(config: AnimateConfig) -> None:
@@ -306,30 +279,3 @@ def chosen_material(config: AnimateConfig) -> Material:
     changes = {key: getattr(config, key) for key in ("young", "poisson", "density") if getattr(config, key) is not None}
     automatic = "foam" if config.scene else "jelly"
     return dataclasses.replace(preset(automatic if config.material == "auto" else config.material), **changes)
-
-
-def direct_subject(config: AnimateConfig, subject: Subject, cubature: Cubature, part: Part | None = None) -> Direction:
-    """Set the motion up on the extent of what moves (that of its contact points)."""
-    from splatanim.dynamics.motions import body_of, direct, floor
-
-    low, high = cubature.surface.min(axis=0), cubature.surface.max(axis=0)
-    up = np.asarray(subject.frame.up)
-    body = body_of(low, high, up, config.seconds, () if part is None else part.regions)
-    pin = None if config.pin == "auto" else config.pin
-    if pin not in (None, "none", "bottom", "top"):
-        pin = _box_to_sim(pin, subject)
-    direction = direct(config.motion, body, pin)
-    if part is None or not part.regions:
-        return direction
-    ground = floor(body_of(part.whole[0], part.whole[1], up, config.seconds))
-    return dataclasses.replace(direction, scenery=(*direction.planes, ground))
-
-
-def _box_to_sim(text: str, subject: Subject) -> str:
-    """A box in file coordinates, as the simulator's."""
-    try:
-        corners = np.array([float(part) for part in text.removeprefix("box:").split(",")]).reshape(2, 3)
-    except ValueError:
-        return text  # the motion names what is wrong
-    sim = subject.frame.to_sim(corners - np.asarray(subject.splats.offset))
-    return ",".join(repr(float(v)) for v in sim.ravel())

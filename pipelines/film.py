@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pipelines.scene_select import Part
 
 Export = Callable[[int, Splats], None]
+_POSES = 16  # of a film, that long splats are held against
 
 
 def film(
@@ -50,22 +51,40 @@ def film(
     planes = stage_planes(config, story.direction, subject.frame)
     extent = 1.0 / subject.frame.scale * config.object_size
     exports = _exports(config, subject, story.part)
-    seen = _seen(subject, story.part)
+    with timings.stage("pose"):
+        drawn, note = drawable(bound, story)
+    seen = _seen(subject, story.part, cut=drawn is not bound)
     with VideoWriter(output, fps=config.fps) as video, progress.bar("rendering", frames) as tick:
         for k in range(frames):
             with timings.stage("pose"):
-                moved = pose(bound, trajectory.handles[k])
-                splats = seen(moved)
+                splats = seen(pose(drawn, trajectory.handles[k]))
             with timings.stage("render"):
                 image = picture(splats, cameras[k], planes(trajectory.times[k]), extent, background, config.backend)
             with timings.stage("encode"):
                 video.write(image)
+                if exports:  # the capture's own splats, uncut: their number is the file's
+                    moved = pose(bound, trajectory.handles[k])
                 for export in exports:
                     export(k, moved)
             tick()
         with timings.stage("encode"):
             _export_npz(config, subject, bound, story)
-    return [*notes, *([video.note] if video.note else [])]
+    return [*notes, *([note] if note else []), *([video.note] if video.note else [])]
+
+
+def drawable(bound: BoundSplats, story: Story) -> tuple[BoundSplats, str]:
+    """The splats to draw, with those cut that could not follow the motion in one piece, and a note on how many."""
+    from splatanim.splitting import split_splats
+
+    frames = story.trajectory.handles
+    drawn = split_splats(bound, story.handles, poses=frames[:: max(1, len(frames) // _POSES)])
+    if drawn.parents is None:
+        return bound, ""
+    count = int((np.bincount(drawn.parents, minlength=len(bound.rest)) > 1).sum())
+    return (
+        drawn,
+        f"{count} long splats are drawn in pieces, so that they bend with the object (exports keep them whole).",
+    )
 
 
 def picture(
@@ -88,11 +107,19 @@ def picture(
     return draw_stage(rendering, camera, planes, splats, size, background)
 
 
-def _seen(subject: Subject, part: Part | None) -> Callable[[Splats], Splats]:
+def _seen(subject: Subject, part: Part | None, cut: bool) -> Callable[[Splats], Splats]:
     """From the moved splats to all that is seen: the rest of the capture stands around a selected part."""
     from pipelines.scene_select import insert
+    from splatanim.transforms import merge
 
-    return (lambda moved: moved) if part is None else (lambda moved: insert(subject.splats, part.rows, moved))
+    if part is None:
+        return lambda moved: moved
+    if not cut:
+        return lambda moved: insert(subject.splats, part.rows, moved)
+    still = np.ones(len(subject.splats), bool)
+    still[part.rows] = False
+    rest = subject.splats.select(still)
+    return lambda moved: merge(rest, moved)
 
 
 def swept_boxes(story: Story, frame: Frame) -> tuple[np.ndarray, np.ndarray]:

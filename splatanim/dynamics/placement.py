@@ -64,8 +64,16 @@ class PlacedField:
         return self.field.weights(self.placement.to_local(points))
 
     def gradients(self, points: Float[np.ndarray, "n 3"]) -> Float64[np.ndarray, "n m 3"]:
-        local = self.field.gradients(self.placement.to_local(points))
-        return local @ self.placement.rotation.T / self.placement.scale
+        return self.evaluate(points)[1]
+
+    def evaluate(
+        self, points: Float[np.ndarray, "n 3"]
+    ) -> tuple[Float64[np.ndarray, "n m"], Float64[np.ndarray, "n m 3"]]:
+        """Weights and gradients in one pass."""
+        from splatanim.field import evaluate
+
+        weights, local = evaluate(self.field, self.placement.to_local(points))
+        return weights, local @ self.placement.rotation.T / self.placement.scale
 
 
 def place_cubature(cubature: Cubature, placement: Placement) -> Cubature:

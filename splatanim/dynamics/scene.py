@@ -102,7 +102,7 @@ class SceneObject(Thing):
         drag: Rayleigh damping [1/s], proportional to mass.
         rigid: It does not deform (one affine handle, kept stiff).
         handles: Number of skinning handles.
-        field: The skinning field: gaussians, neural, eigenmodes, simplicits or auto.
+        field: The skinning field: auto, eigenmodes, gaussians, neural or simplicits.
         velocity: At the start [m/s].
         spin: Angular velocity at the start [degrees/s, rotation vector], about its middle.
         weightless: Gravity does not pull it.
@@ -121,7 +121,7 @@ class SceneObject(Thing):
     drag: float = 0.0
     rigid: bool = False
     handles: int = 16
-    field: Literal["gaussians", "neural", "eigenmodes", "simplicits", "auto"] = "gaussians"
+    field: Literal["auto", "eigenmodes", "gaussians", "neural", "simplicits"] = "auto"
     velocity: Vector = (0.0, 0.0, 0.0)
     spin: Vector = (0.0, 0.0, 0.0)
     weightless: bool = False
