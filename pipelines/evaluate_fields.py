@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -22,8 +22,8 @@ from pipelines.progress import Progress
 from splatanim.data import Cubature, Domain
 from splatanim.errors import InputError
 
-Study = Literal["subspace", "deflection", "family", "ablation", "timing"]
-GAUSSIANS = (48, 96, 144, 192, 256)
+Study = Literal["subspace", "comparison", "deflection", "family", "ablation", "pretraining", "timing"]
+GAUSSIANS = (48, 96, 192, 256, 464)  # 192 is what is bound by default, 464 as many as the network offers
 
 
 @dataclass(frozen=True)
@@ -34,19 +34,21 @@ class EvaluateFieldsConfig:
         folder: Meshes with an index.csv that has the columns file and split.
         output: The folder to write to; exact modes are kept there as well, so that a second run is quick.
         study: What to run, repeatable: subspace (the comparison), deflection (against finite elements), family (one
-            shape, many deformations), ablation (short trainings) or timing (from splats to bound field). Without it,
-            all but the ablation.
+            shape, many deformations), comparison (the paper's metrics of the network's own output), ablation and
+            pretraining (short trainings) or timing (from splats to bound field). Without it, all that do not train.
         split: Which rows of the index.
         limit: At most so many shapes; 0 takes all.
-        most_voxels: Larger domains are left out: their exact modes take minutes.
+        most_voxels: Larger domains are left out.
         handles: Number of skinning handles.
         weights: Weights of the network; the shipped ones by default.
-        paper_weights: Weights trained with the objective paper, for its own row.
+        paper_weights: Weights trained with the objective paper, for the comparison; the shipped ones by default.
         simplicits: How many shapes Simplicits is trained on; 0 leaves it out.
         simplicits_steps: Training steps of each.
         deflections: How many shapes are bent.
         family_file: The mesh of the shape family.
-        ablation_seconds: How long each row of the ablation trains.
+        ablation_seconds: How long each row of ablation and pretraining trains, in CPU seconds.
+        ablation_init: Weights that every row of the ablation starts from; fresh ones without it.
+        cache: Where training keeps voxels and modes; beside the tables by default.
         seed: Seed of everything random.
     """
 
@@ -64,12 +66,14 @@ class EvaluateFieldsConfig:
     deflections: int = 10
     family_file: str = "animal_spot.ply"
     ablation_seconds: float = 120.0
+    ablation_init: Path | None = None
+    cache: Path | None = None
     seed: int = 0
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A shape to compare on: its domain without crumbs, its exact eigenvalues, and how long those took [s]."""
+    """A shape to compare on: its voxels, its exact eigenvalues, and how long those took [s]."""
 
     file: str
     cubature: Cubature
@@ -100,6 +104,8 @@ def evaluate_fields(config: EvaluateFieldsConfig, progress: Progress | None = No
     from threadpoolctl import threadpool_limits
 
     from pipelines import field_studies as studies
+    from pipelines import field_training as trainings
+    from pipelines.field_timing import timing_study
     from splatanim.formats.atomic import atomic_path
 
     progress = progress or Progress()
@@ -111,10 +117,12 @@ def evaluate_fields(config: EvaluateFieldsConfig, progress: Progress | None = No
         "subspace": lambda: subspace_study(config, shapes, progress),
         "deflection": lambda: studies.deflection_study(config, shapes, progress),
         "family": lambda: studies.family_study(config, progress),
-        "ablation": lambda: studies.ablation_study(config, shapes, progress),
-        "timing": lambda: studies.timing_study(config),
+        "comparison": lambda: trainings.comparison_study(config, shapes, progress),
+        "ablation": lambda: trainings.ablation_study(config, shapes, progress),
+        "pretraining": lambda: trainings.pretraining_study(config, shapes, progress),
+        "timing": lambda: timing_study(config, progress),
     }
-    for name in config.study or ("subspace", "deflection", "family", "timing"):
+    for name in config.study or ("subspace", "comparison", "deflection", "family", "timing"):
         with threadpool_limits(1):  # so that seconds compare, whatever else the machine does
             everything[name], table = run[name]()
         text.append(table)
@@ -151,19 +159,14 @@ def load_shapes(config: EvaluateFieldsConfig, progress: Progress) -> tuple[list[
 
 def _shape(config: EvaluateFieldsConfig, file: str) -> Shape:
     """Read, fill and solve one shape; the solution is kept beside the tables."""
-    import dataclasses
-
     from pipelines.objects import read_object
     from splatanim.field.eigenmodes import neumann_modes
-    from splatanim.field.subspace import parts, without_crumbs
-    from splatanim.sampling.cubature import spread
+    from splatanim.field.subspace import parts
 
-    found = read_object(config.folder / file, seed=config.seed).cubature
-    domain = without_crumbs(found.domain)
+    cubature = read_object(config.folder / file, seed=config.seed).cubature
+    domain = cubature.domain
     if len(domain.cells) > config.most_voxels:
         raise InputError(f"{file}: {len(domain.cells)} voxels, more than --most-voxels {config.most_voxels}.")
-    points, volumes = spread(domain, len(found.points))
-    cubature = dataclasses.replace(found, points=points, volumes=volumes, domain=domain)
     kept = config.output / "exact" / f"{file}.npz"
     key = np.array([len(domain.cells), domain.spacing, *domain.origin, SUBSPACE])
     if kept.is_file():
@@ -192,7 +195,6 @@ def subspace_study(
                 except (InputError, ImportError) as error:
                     if not any(line.startswith(f"{name}, ") for line in notes):  # one reason a method is enough
                         notes.append(f"{name}, {shape.file}: {error}")
-            outcomes += list(_automatic(outcomes, shape))
             tick()
     table = [
         "\n## Subspaces",
@@ -218,11 +220,13 @@ def methods(config: EvaluateFieldsConfig, *, trained: bool) -> dict[str, Method]
     from splatanim.field.eigenmodes import bind_eigenmodes
     from splatanim.field.gaussians import bind_gaussians
     from splatanim.field.simplicits import bind_simplicits
+    from splatanim.field.subspace import bind
 
     handles, seed = config.handles, config.seed
     every: dict[str, Method] = {}
     for raw in GAUSSIANS:
         every[f"{raw} Gaussians"] = _bound(lambda d, raw=raw: bind_gaussians(d, handles, raw=raw, seed=seed))
+    every["auto"] = _bound(lambda d: bind("auto", d, handles, seed=seed)[0])
     every["eigenmodes at query points"] = _bound(lambda d: bind_eigenmodes(d, handles))
     every["network + Gaussians"] = lambda d: _neural(d, config)
     every["network alone"] = lambda d: _own(d, config.weights, handles)
@@ -277,16 +281,6 @@ def _outcome(name: str, shape: Shape, raw: np.ndarray, bound: np.ndarray, second
     ratio = subspace_ratio(bound, shape.domain, shape.exact, count)
     figures = asdict(skinning_metrics(raw)), asdict(skinning_metrics(bound))
     return Outcome(name, shape.file, shape.parts, ratio, seconds, *figures)
-
-
-def _automatic(outcomes: list[Outcome], shape: Shape) -> Iterator[Outcome]:
-    """What ``--field auto`` takes: the lower of the two; both are bound, so their times add up."""
-    import dataclasses
-
-    pair = [o for o in outcomes if o.file == shape.file and o.method in ("192 Gaussians", "network + Gaussians")]
-    if len(pair) == 2:
-        best = min(pair, key=lambda o: o.ratio)
-        yield dataclasses.replace(best, method="auto", seconds=pair[0].seconds + pair[1].seconds)
 
 
 def _row(name: str, rows: list[Outcome]) -> str:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from splatanim.field.train import TrainConfig, Training
 
 
+_COMPLEMENTARY = 1000.0  # weight of eq. 22 in eq. 23: the share is squared, and small to begin with
+
+
 @dataclass(frozen=True)
 class TrainFieldsConfig:
     """Train the network of the neural skinning field on a folder of meshes, without labels.
@@ -35,6 +38,9 @@ class TrainFieldsConfig:
         preset: Size of the network: small (1 M parameters, one CPU core will do) or paper (a GPU).
         objective: ritz (32 raw fields that distil the lowest-energy subspace; best for animating) or paper (16
             fields, trained by elastic energy, smoothness and orthogonality).
+        complementary: Fields for the elastic motion of rigged characters: the folder and those in it hold skinned
+            .glb and .gltf files, and fields are trained to have no product with what their rigs do (objective paper).
+        held_out: With --complementary, models (names without suffix, with commas) that are not trained on.
         seconds: How long to train.
         steps: How many steps to train, instead of seconds; then a run is repeatable bit for bit.
         seed: Seed of everything random.
@@ -48,12 +54,17 @@ class TrainFieldsConfig:
         pretrain_seconds: How long.
         batch: Shapes a step; 0 for the objective's own number.
         points: Points a shape and step; 0 for the objective's own number.
+        half: Store the weights in half precision, half the size.
+        recipe: Repeat how the weights that come with splatanim were made (shipped): network, stages, steps, seeds and
+            number of generated shapes are the recipe's, so that options of the training are refused beside it.
     """
 
     folder: Positional[Path]
     output: Annotated[Path, arg(aliases=["-o"])] = Path("weights.safetensors")
     preset: Literal["small", "paper"] = "small"
     objective: Literal["ritz", "paper"] = "ritz"
+    complementary: bool = False
+    held_out: str = ""
     seconds: float = 1200.0
     steps: int = 0
     seed: int = 0
@@ -67,6 +78,8 @@ class TrainFieldsConfig:
     pretrain_seconds: float = 120.0
     batch: int = 0
     points: int = 0
+    half: bool = False
+    recipe: Literal["none", "shipped"] = "none"
 
 
 def train_fields(config: TrainFieldsConfig, progress: Progress) -> str:
@@ -75,8 +88,10 @@ def train_fields(config: TrainFieldsConfig, progress: Progress) -> str:
     from splatanim.field.train import train
 
     _check(config)
+    if config.recipe != "none":
+        return _follow(config, progress)
     with _processes() as rank:
-        data = _data(config, progress if rank == 0 else Progress(False))
+        data = _data(config, config.generated, progress if rank == 0 else Progress(False))
         model_config, settings = resolve(config)
         training = _start(config, model_config, settings, data)
         checkpoint = config.output.with_suffix(".checkpoint.pt")
@@ -84,7 +99,30 @@ def train_fields(config: TrainFieldsConfig, progress: Progress) -> str:
             train(training, settings, data.split("train"), checkpoint=checkpoint, on_step=tick)
         if rank:
             return ""
-        save_model(training.model.eval(), config.output, provenance(config, settings, data, training))
+        made = provenance(config, settings, data, training)
+        save_model(training.model.eval(), config.output, made, half=config.half)
+    return _summary(config, data, training)
+
+
+def _follow(config: TrainFieldsConfig, progress: Progress) -> str:
+    """Train by a recipe."""
+    from splatanim.field.neural_model import save_model
+    from splatanim.field.train_recipes import RECIPES, follow
+
+    recipe = RECIPES[config.recipe]
+    checkpoints = [config.output.with_suffix(f".stage{k + 1}.checkpoint.pt") for k in range(len(recipe.stages))]
+    with _processes() as rank:
+        shown = progress if rank == 0 else Progress(False)
+        data = _data(config, recipe.generated, shown)
+        total = sum(stage.training.stop or stage.training.steps for stage in recipe.stages)
+        with shown.bar("training", total) as advance:
+            training, stages = follow(
+                recipe, data.split("train"), checkpoints, resume=config.resume, on_step=lambda training: advance()
+            )
+        if rank:
+            return ""
+        made = {"recipe": config.recipe, "options": _options(config), "data": _origin(config, recipe.generated, data)}
+        save_model(training.model.eval(), config.output, {**made, "stages": stages}, half=config.half)
     return _summary(config, data, training)
 
 
@@ -103,25 +141,34 @@ def resolve(config: TrainFieldsConfig) -> tuple[ModelConfig, TrainConfig]:
         "freeze_encoder": config.freeze_encoder,
     }
     if config.objective == "paper":
-        model = dataclasses.replace(model, fields=16, oni=True, warp=0, affine=False, direct=config.preset == "small")
-        samples = 1024 if config.preset == "paper" else 32
-        sizes: dict[str, Any] = {"batch": config.batch or 4, "points": config.points or 1000, "samples": samples}
-        return model, TrainConfig(**common, **sizes, rate=5e-4, last_rate=5e-5)
+        model = dataclasses.replace(
+            model, fields=16, oni=True, warp=0, affine=False, direct=config.preset == "small", metric=True
+        )
+        if config.preset == "paper":
+            sizes: dict[str, Any] = {"batch": config.batch or 4, "points": config.points or 1000, "rate": 5e-4}
+        else:
+            sizes = {"batch": config.batch or 2, "points": config.points or 512, "rate": 1e-3}
+        weight = _COMPLEMENTARY if config.complementary else 0.0
+        return model, TrainConfig(**common, **sizes, last_rate=5e-5, w_orthogonal=0.02, w_complementary=weight)
     model = dataclasses.replace(model, fields=32, oni=False, warp=16, affine=True, direct=True)
     return model, TrainConfig(**common, batch=config.batch or 1, points=config.points or 4096)
 
 
 def provenance(config: TrainFieldsConfig, settings: TrainConfig, data: Dataset, training: Training) -> dict[str, Any]:
     """What the JSON beside the weights says of their making."""
-    options = {key: str(value) if isinstance(value, Path) else value for key, value in vars(config).items()}
-    return {
-        "options": options,
-        "training": dataclasses.asdict(settings),
-        "data": {"summary": data.summary(), "generated": config.generated, "licences": _licences(config.folder)},
-        "steps": training.step,
-        "seconds": round(training.elapsed, 1),
-        "curve": [{"step": step, "seconds": seconds, **losses} for step, seconds, losses in training.curve],
-    }
+    from splatanim.field.train_recipes import record
+
+    made = {"options": _options(config), "data": _origin(config, config.generated, data)}
+    return made | record(training, settings)
+
+
+def _options(config: TrainFieldsConfig) -> dict[str, Any]:
+    """The options, files by name only: where they lay says nothing to others."""
+    return {key: value.name if isinstance(value, Path) else value for key, value in vars(config).items()}
+
+
+def _origin(config: TrainFieldsConfig, generated: int, data: Dataset) -> dict[str, Any]:
+    return {"summary": data.summary(), "generated": generated, "licences": _licences(config.folder)}
 
 
 def _check(config: TrainFieldsConfig) -> None:
@@ -129,17 +176,36 @@ def _check(config: TrainFieldsConfig) -> None:
         raise InputError(f"{config.output}: weights are written as .safetensors. Name the output NAME.safetensors.")
     if config.encoder is not None and config.preset != "paper":
         raise InputError("--encoder holds a network of the preset paper. Add --preset paper, or leave it out.")
+    if config.complementary and config.objective != "paper":
+        raise InputError("--complementary trains 16 fields by eq. 23. Add --objective paper.")
+    if config.held_out and not config.complementary:
+        raise InputError("--held-out names rigged models: it goes with --complementary.")
     if config.generated < 0:
         raise InputError(f"--generated is {config.generated}; it must not be negative.")
+    if config.recipe != "none":
+        free = {"folder", "output", "cache", "resume", "half", "recipe"}
+        given = [f for f in dataclasses.fields(config) if f.name not in free and getattr(config, f.name) != f.default]
+        if given:
+            names = ", ".join("--" + f.name.replace("_", "-") for f in given)
+            raise InputError(f"--recipe {config.recipe} fixes how to train; leave out {names}.")
 
 
-def _data(config: TrainFieldsConfig, progress: Progress) -> Dataset:
+def _data(config: TrainFieldsConfig, count: int, progress: Progress) -> Dataset:
+    """The folder's shapes and ``count`` generated ones."""
     from splatanim.field.dataset import generated, load_dataset, mesh_files
 
+    if config.complementary:
+        from splatanim.field.dataset_rigged import invented_rig, rigged_dataset
+
+        with progress.spinner("reading the rigs"):
+            data = rigged_dataset(config.folder, tuple(name for name in config.held_out.split(",") if name))
+        shapes = enumerate(generated(count, config.seed))
+        data.shapes.extend(invented_rig(shape, config.seed + number) for number, shape in shapes)
+        return data
     cache = config.cache or config.output.with_suffix(".cache")
     with progress.bar("shapes", len(mesh_files(config.folder))) as tick:
         data = load_dataset(config.folder, cache, tick)
-    data.shapes.extend(generated(config.generated, config.seed))
+    data.shapes.extend(generated(count, config.seed))
     return data
 
 

@@ -21,9 +21,13 @@ def normalise_columns(
 
     That is unit length over 1000 points as in the paper, but without its dependence on the number of points.
     """
-    mean_square = weights.pow(2).mean(dim=1, keepdim=True)
-    factor = (REFERENCE_POINTS * mean_square.clamp_min(1e-12)).rsqrt()
+    factor = column_factor(weights)
     return weights * factor, None if gradients is None else gradients * factor[..., None]
+
+
+def column_factor(weights: Float[Tensor, "b n m"]) -> Float[Tensor, "b 1 m"]:
+    """What :func:`normalise_columns` multiplies every column with."""
+    return (REFERENCE_POINTS * weights.pow(2).mean(dim=1, keepdim=True).clamp_min(1e-12)).rsqrt()
 
 
 def orthogonality(weights: Float[Tensor, "b n m"]) -> Float[Tensor, ""]:
@@ -31,6 +35,22 @@ def orthogonality(weights: Float[Tensor, "b n m"]) -> Float[Tensor, ""]:
     gram = weights.transpose(1, 2) @ weights * (REFERENCE_POINTS / weights.shape[1])
     off = gram - torch.diag_embed(gram.diagonal(dim1=1, dim2=2))
     return off.pow(2).sum(dim=(1, 2)).mean()
+
+
+def complementarity(
+    points: Float[Tensor, "b n 3"], weights: Float[Tensor, "b n m"], bones: Float[Tensor, "b n j"]
+) -> Float[Tensor, ""]:
+    """Eq. 22: |J^T B|_F^2, over |J|_F^2 |B|_F^2, so that it depends on neither the number of points nor of bones.
+
+    J has the columns w_b [X; 1] of a rig's weights and B those of the fields, W_i [X; 1] (eq. 20); both stand for
+    three columns each, one an axis, with the same products. Its root is what is reported.
+    """
+    homogeneous = torch.cat([points, torch.ones_like(points[..., :1])], dim=-1)
+    rig = (bones[..., :, None] * homogeneous[..., None, :]).flatten(2)
+    fields = (weights[..., :, None] * homogeneous[..., None, :]).flatten(2)
+    product = (rig.transpose(1, 2) @ fields).pow(2).sum(dim=(1, 2))
+    size = rig.pow(2).sum(dim=(1, 2)) * fields.pow(2).sum(dim=(1, 2))
+    return (product / size.clamp_min(1e-20)).mean()
 
 
 def smoothness(gradients: Float[Tensor, "b n m 3"]) -> Float[Tensor, ""]:
@@ -82,6 +102,26 @@ def neohookean_energy(displacement_gradient: Float[Tensor, "*n 3 3"], mu: float,
     return 0.5 * mu * stretch - mu * (jacobian - 1.0) + 0.5 * (lam + mu) * (jacobian - 1.0) ** 2
 
 
+def expected_neohookean_energy(
+    g: Float[Tensor, "b n k 3"], volumes: Float[Tensor, "b n"], mu: float, lam: float, deviation: float
+) -> Float[Tensor, " b"]:
+    """E over z ~ N(0, deviation^2 I) of the Neo-Hookean energy, in closed form too.
+
+    The rows of H are independent with covariance C = deviation^2 G^T G. J = det(I + H) is the sum of the principal
+    minors of H. Every minor is linear in each row that it has, so its mean is zero, as is that of the product of two
+    different ones; the square of a k x k minor has the mean k! det of that block of C. Hence E J = 1 and
+    E (J - 1)^2 = e_1 + 2 e_2 + 6 e_3, the elementary symmetric polynomials of the eigenvalues of C, and
+    E |F|^2 = 3 + 3 e_1.
+    """
+    covariance = deviation**2 * (g.transpose(2, 3) @ g)
+    trace = covariance.diagonal(dim1=-2, dim2=-1).sum(dim=-1)
+    minors = 0.5 * (trace**2 - covariance.pow(2).sum(dim=(-2, -1)))
+    c = covariance
+    determinant = (c[..., 0, :] * torch.linalg.cross(c[..., 1, :], c[..., 2, :], dim=-1)).sum(dim=-1)
+    density = 1.5 * mu * trace + 0.5 * (lam + mu) * (trace + 2.0 * minors + 6.0 * determinant)
+    return (volumes * density).sum(dim=1)
+
+
 def sampled_neohookean_energy(
     g: Float[Tensor, "b n k 3"],
     volumes: Float[Tensor, "b n"],
@@ -89,7 +129,7 @@ def sampled_neohookean_energy(
     mu: float,
     lam: float,
 ) -> Float[Tensor, " b"]:
-    """Mean over samples Z of the Neo-Hookean energy."""
+    """Mean over samples Z of the Neo-Hookean energy, as the paper estimates it."""
     h = torch.einsum("srk,bnkc->bsnrc", z, g)
     return (neohookean_energy(h, mu, lam) * volumes[:, None]).sum(dim=2).mean(dim=1)
 

@@ -17,6 +17,7 @@ from splatanim.field.decoder import SkinningDecoder
 from splatanim.field.encoder import ShapeEncoder
 
 SHIPPED = Path(__file__).parent / "weights" / "small.safetensors"
+SHIPPED_PAPER = SHIPPED.with_name("paper.safetensors")  # of the objective paper, for comparisons
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,8 @@ class ModelConfig:
     ``fields``: m, the network's own output; ``warp``: dimensions that warp the Gaussians (0: none); ``oni``: last
     layer with orthonormal rows; ``affine``: binding uses every field also times X, Y and Z; ``direct``: queries attend
     to the shape latents too, not to the handles alone; ``michelangelo``: an encoder with that model's layout, whose
-    weights can be loaded.
+    weights can be loaded; ``metric``: fields are trained and measured after :func:`decoder.orthonormaliser`, whose
+    constants are fixed once on an object's points.
     """
 
     width: int = 128
@@ -43,6 +45,7 @@ class ModelConfig:
     affine: bool = True
     direct: bool = True
     michelangelo: bool = False
+    metric: bool = False
 
     def __post_init__(self) -> None:
         for key in ("width", "latents", "heads", "fields", "surface_points", "expansion"):
@@ -90,13 +93,17 @@ class FieldModel(nn.Module):
         return self.decoder.out(self.decoder.features(handles, points))
 
 
-def save_model(model: FieldModel, path: Path, provenance: dict[str, Any]) -> None:
-    """Write weights as safetensors and, beside them under the same name, the config and provenance as JSON."""
+def save_model(model: FieldModel, path: Path, provenance: dict[str, Any], *, half: bool = False) -> None:
+    """Write weights as safetensors and, beside them under the same name, the config and provenance as JSON.
+
+    ``half`` stores them in half precision; :func:`load_model` makes float32 of either.
+    """
     from safetensors.torch import save_file
 
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")
-    save_file({key: value.contiguous() for key, value in model.state_dict().items()}, partial)
+    dtype = torch.float16 if half else torch.float32
+    save_file({key: value.to(dtype).contiguous() for key, value in model.state_dict().items()}, partial)
     partial.replace(path)
     record = {"model": dataclasses.asdict(model.config), **provenance}
     path.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")

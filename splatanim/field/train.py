@@ -28,18 +28,22 @@ class TrainConfig:
     """How to train.
 
     ``objective``: ``ritz`` distils the exact low-energy subspace into more raw fields than handles, ``paper`` is eq. 6.
-    Training ends after ``steps``, or after ``seconds`` where steps is 0. ``batch`` shapes, ``points`` query points
-    and ``surface`` points each. The rate rises to ``rate`` over the first 1 % and falls to ``last_rate`` by a cosine.
+    Training ends after ``steps``, or after ``seconds`` where steps is 0; ``stop`` > 0 ends a schedule of ``steps``
+    early. ``batch`` shapes, ``points`` query points and ``surface`` points each. The rate rises to ``rate`` over the
+    first 1 % and falls to ``last_rate`` by a cosine.
 
     For ``ritz``: ``centres`` Gaussians beside the fields; the points must outnumber all raw functions many times, or
-    least squares fits the sample rather than the shape. For ``paper``: ``samples`` of z with ``deviation`` mu,
-    weights ``w_potential`` and ``w_orthogonal`` of eq. 6, and switches for the ablations: ``normalise`` columns on the
-    fly, merge gradients by ``config`` (ConFIG; otherwise their sum).
+    least squares fits the sample rather than the shape. For ``paper``: norms and products of columns over ``gram``
+    points, energies over ``points``; ``deviation`` mu of z, the mean taken in closed form or, with ``samples`` > 0,
+    over that many; weights ``w_potential`` and ``w_orthogonal`` of eq. 6 and ``w_complementary`` of eq. 23 (shapes
+    then need rigs), and switches for the ablations:
+    ``normalise`` columns on the fly, merge gradients by ``config`` (ConFIG; otherwise their sum).
     """
 
     objective: Literal["ritz", "paper"] = "ritz"
     seconds: float = 1200.0
     steps: int = 0
+    stop: int = 0
     batch: int = 1
     points: int = 4096
     surface: int = 512
@@ -48,11 +52,13 @@ class TrainConfig:
     weight_decay: float = 1e-4
     seed: int = 0
     centres: int = 48
-    samples: int = 64
+    gram: int = 2048
+    samples: int = 0
     deviation: float = 0.2
     w_smooth: float = 1.0
     w_potential: float = 1.0
     w_orthogonal: float = 1.0
+    w_complementary: float = 0.0
     normalise: bool = True
     config: bool = True
     freeze_encoder: bool = False
@@ -62,7 +68,9 @@ class TrainConfig:
             raise InputError(f"TrainConfig: no objective {self.objective!r}; there are {', '.join(OBJECTIVES)}.")
         if self.steps <= 0 and not self.seconds > 0:
             raise InputError("TrainConfig: give --steps or --seconds, at least one above 0.")
-        for key in ("batch", "points", "surface", "centres", "samples"):
+        if self.stop and not 0 < self.stop <= self.steps:
+            raise InputError(f"TrainConfig: stop is {self.stop}; it must lie between 1 and steps ({self.steps}).")
+        for key in ("batch", "points", "surface", "centres", "gram"):
             if getattr(self, key) < 1:
                 raise InputError(f"TrainConfig: {key} is {getattr(self, key)}; it must be at least 1.")
 
@@ -99,8 +107,11 @@ def train(
     checkpoint: Path | None = None,
     on_step: Callable[[Training], None] = lambda training: None,
     every: int = 100,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Training:
     """Train until the config's end, from wherever ``training`` is; a checkpoint is written each minute and at the end.
+
+    ``clock`` [s] is what the config's seconds are counted by.
 
     Every ``every`` steps the mean of each loss goes into ``training.curve``. Randomness depends on (seed, process,
     step) alone, so a resumed run by steps repeats an uninterrupted one bit for bit.
@@ -112,16 +123,18 @@ def train(
         raise InputError(
             f"None of the {len(shapes)} shapes can be trained on: all are tiny or fall into many loose parts."
         )
+    if config.w_complementary > 0 and all(getattr(shape, "bones", None) is None for shape in pool):
+        raise InputError("None of the shapes has a rig to be complementary to. Train on rigged models (.glb, .gltf).")
     rank, world = _process()
-    before, began, saved = training.elapsed, time.monotonic(), time.monotonic()
+    before, began, saved = training.elapsed, clock(), time.monotonic()
     recent: list[dict[str, float]] = []
     _broadcast(training.model)
-    while (progress := _progress(training, config)) < 1.0:
+    while (progress := _progress(training, config)) < 1.0 and not 0 < config.stop <= training.step:
         for group in training.optimiser.param_groups:
             group["lr"] = rate_at(progress, config)
         recent.append(_step(training, config, pool, rank, progress))
         training.step += 1
-        training.elapsed = _agree(before + time.monotonic() - began, world)
+        training.elapsed = _agree(before + clock() - began, world)
         if training.step % every == 0:
             means = {name: float(np.mean([losses[name] for losses in recent])) for name in recent[0]}
             training.curve.append((training.step, round(training.elapsed, 1), means))
@@ -151,15 +164,15 @@ def _step(
     training: Training, config: TrainConfig, pool: Sequence[Shape], rank: int, progress: float
 ) -> dict[str, float]:
     rng = np.random.default_rng([config.seed, rank, training.step])
-    size = training.model.config
+    size, ritz = training.model.config, config.objective == "ritz"
     batch = draw_batch(
         pool,
         rng,
         batch=config.batch,
-        points=config.points,
+        points=config.points if ritz else max(config.points, config.gram),
         surface=max(config.surface, size.latents),
         anchors=0 if size.michelangelo else size.latents,
-        blocks=config.objective == "ritz",
+        blocks=ritz,
     )
     terms = OBJECTIVES[config.objective](training.model, batch, config, progress, rng)
     trained = [p for p in training.model.parameters() if p.requires_grad]
@@ -171,8 +184,8 @@ def _step(
 
 def _merged(terms: Terms, trained: list[torch.nn.Parameter], config: TrainConfig) -> Tensor:
     """The update direction as one vector, the same in all processes."""
-    conflict = config.objective == "paper" and config.config and len(terms) > 1
-    losses = list(terms.values()) if conflict else [torch.stack(list(terms.values())).sum()]
+    conflict = config.objective == "paper" and config.config and len(_groups(terms)) > 1
+    losses = _groups(terms) if conflict else [torch.stack(list(terms.values())).sum()]
     rows = []
     for number, loss in enumerate(losses):
         parts = torch.autograd.grad(loss, trained, retain_graph=number + 1 < len(losses), allow_unused=True)
@@ -186,6 +199,14 @@ def _merged(terms: Terms, trained: list[torch.nn.Parameter], config: TrainConfig
     from splatanim.field.losses import conflict_free
 
     return conflict_free(stacked)
+
+
+def _groups(terms: Terms) -> list[Tensor]:
+    """Losses whose gradients are kept apart. Smoothness and potential energy count as one: their gradients point the
+    same way (cosine 0.95 to 0.99 throughout), and every further group costs one more pass backward."""
+    energies = [loss for name, loss in terms.items() if name in ("smooth", "potential")]
+    others = [loss for name, loss in terms.items() if name not in ("smooth", "potential")]
+    return [torch.stack(energies).sum(), *others] if energies else others
 
 
 def _assign(trained: list[torch.nn.Parameter], vector: Tensor) -> None:

@@ -22,7 +22,8 @@ class Batch:
     """b shapes: surface points and normals (b, s, 3), query points (b, n, 3), exact modes there (b, n, c).
 
     ``edges`` (b, e, 2) are rows of query points that are neighbouring voxels, ``edge_weights`` (b, e) one over their
-    distance, 0 for padding.
+    distance, 0 for padding. ``bones`` (b, n, j) are rigs' weights at the query points, 0 for padding; j is 0 where no
+    shape has a rig.
     """
 
     surface: Tensor
@@ -31,6 +32,7 @@ class Batch:
     modes: Tensor
     edges: Tensor
     edge_weights: Tensor
+    bones: Tensor
 
 
 def usable(shapes: Sequence[Shape]) -> list[Shape]:
@@ -54,14 +56,20 @@ def draw_batch(
     or else independently (as products do).
     """
     chosen = rng.choice(len(shapes), batch, replace=batch > len(shapes))
-    parts = [_draw(shapes[i], rng, points, surface, anchors, blocks) for i in chosen]
+    wide = max((_bones(shape).shape[1] for shape in shapes), default=0)
+    parts = [_draw(shapes[i], rng, points, surface, anchors, blocks, wide) for i in chosen]
     columns = [torch.from_numpy(np.stack(column)) for column in zip(*parts)]
-    seen, normals, query, modes, edges, edge_weights = (c if c.dtype == torch.int64 else c.float() for c in columns)
-    return Batch(seen, normals, query, modes, edges, edge_weights)
+    return Batch(*(column if column.dtype == torch.int64 else column.float() for column in columns))
+
+
+def _bones(shape: Shape) -> np.ndarray:
+    """A shape's rig at its candidates, without columns where it has none."""
+    bones = getattr(shape, "bones", None)
+    return np.zeros((len(shape.rows), 0), np.float32) if bones is None else bones
 
 
 def _draw(
-    shape: Shape, rng: np.random.Generator, points: int, surface: int, anchors: int, blocks: bool
+    shape: Shape, rng: np.random.Generator, points: int, surface: int, anchors: int, blocks: bool, wide: int
 ) -> tuple[np.ndarray, ...]:
     rows = _blocks(shape, rng, points) if blocks else np.resize(rng.permutation(len(shape.rows)), points)
     turn = random_turn(rng)
@@ -74,7 +82,9 @@ def _draw(
     query = (query @ turn.T - (low + high) / 2) * scale
     edges, weights = _edges(cells, 2 * points, shape.domain.spacing * scale, rng)
     modes = shape.modes[rows, :TARGETS]
-    return (turned - (low + high) / 2) * scale, seen.normals @ turn.T, query, modes, edges, weights
+    bones = _bones(shape)[rows]
+    bones = np.pad(bones, ((0, 0), (0, wide - bones.shape[1])))
+    return (turned - (low + high) / 2) * scale, seen.normals @ turn.T, query, modes, edges, weights, bones
 
 
 def _blocks(shape: Shape, rng: np.random.Generator, count: int) -> Int[np.ndarray, " n"]:

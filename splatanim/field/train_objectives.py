@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from splatanim.field import losses
+from splatanim.field.decoder import orthonormaliser
 from splatanim.field.neural_gaussians import farthest, nearest_distance, times_affine, warped_gaussians
 from splatanim.field.neural_model import FieldModel
 from splatanim.field.train_batch import Batch
@@ -60,28 +61,55 @@ def ritz_terms(
 def paper_terms(
     model: FieldModel, batch: Batch, config: TrainConfig, progress: float, rng: np.random.Generator
 ) -> Terms:
-    """Eq. 6: smoothness, expected potential energy (linear blended into Neo-Hookean), orthogonality."""
+    """Eq. 6: smoothness, expected potential energy (linear blended into Neo-Hookean), orthogonality; eq. 23 with
+    ``w_complementary`` > 0, on shapes with rigs.
+
+    Norms and products of columns are taken over all points of the batch, for which values are enough; the energies
+    over the first ``config.points`` of them. With a network whose ``metric`` is set the energies are those of the
+    orthonormalised fields, so that they depend on the span alone and never gain from fields that grow alike.
+    """
     handles = model.encode(batch.surface, batch.normals)
-    weights, gradients = fields_and_gradients(model, handles, batch.points)
+    points, more = batch.points[:, : config.points], batch.points[:, config.points :]
+    weights, gradients = fields_and_gradients(model, handles, points)
+    every = torch.cat([weights, model.fields(handles, more)], dim=1) if more.shape[1] else weights
     if config.normalise:
-        normal, slopes = losses.normalise_columns(weights, gradients)
-        assert slopes is not None
-        weights, gradients = normal, slopes
-    g = losses.deformation_map(batch.points, weights, gradients)
-    volumes = torch.full(batch.points.shape[:2], 1.0 / batch.points.shape[1])
+        weights, gradients, every = _normalised(weights, gradients, every, metric=model.config.metric)
+    terms = {
+        "smooth": (config.w_smooth, lambda: losses.smoothness(gradients)),
+        "potential": (config.w_potential, lambda: _potential(points, weights, gradients, config, progress, rng)),
+        "orthogonal": (config.w_orthogonal, lambda: losses.orthogonality(every)),
+        "complementary": (
+            config.w_complementary,
+            lambda: losses.complementarity(batch.points, every, batch.bones),
+        ),
+    }
+    return {name: weight * loss() for name, (weight, loss) in terms.items() if weight > 0}
+
+
+def _normalised(weights: Tensor, gradients: Tensor, every: Tensor, *, metric: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Weights and gradients normalised by what ``every`` shows, and ``every`` with normalised columns."""
+    columns, _ = losses.normalise_columns(every)
+    if not metric:
+        factor = losses.column_factor(every)
+        return weights * factor, gradients * factor[..., None], columns
+    mixing = orthonormaliser(every) * losses.REFERENCE_POINTS**-0.5
+    return weights @ mixing, torch.einsum("bnmc,bmk->bnkc", gradients, mixing), columns
+
+
+def _potential(
+    points: Tensor, weights: Tensor, gradients: Tensor, config: TrainConfig, progress: float, rng: np.random.Generator
+) -> Tensor:
+    """Expected energy over z, in closed form, or its Neo-Hookean part sampled (``config.samples`` > 0)."""
+    g = losses.deformation_map(points, weights, gradients)
+    volumes = torch.full(points.shape[:2], 1.0 / points.shape[1])
     mu, lam = _LAME
     linear = losses.expected_linear_energy(g, volumes, mu, lam, config.deviation).mean()
-    draws = rng.normal(scale=config.deviation, size=(config.samples, 3, g.shape[2])).astype(np.float32)
-    nonlinear = losses.sampled_neohookean_energy(g, volumes, torch.from_numpy(draws), mu, lam).mean()
-    terms = {
-        "smooth": config.w_smooth * losses.smoothness(gradients),
-        "potential": config.w_potential * ((1.0 - progress) * linear + progress * nonlinear),
-        "orthogonal": config.w_orthogonal * losses.orthogonality(weights),
-    }
-    weight: dict[str, Any] = {
-        "smooth": config.w_smooth, "potential": config.w_potential, "orthogonal": config.w_orthogonal
-    }  # fmt: skip
-    return {name: loss for name, loss in terms.items() if weight[name] > 0}
+    if config.samples:
+        draws = rng.normal(scale=config.deviation, size=(config.samples, 3, g.shape[2])).astype(np.float32)
+        nonlinear = losses.sampled_neohookean_energy(g, volumes, torch.from_numpy(draws), mu, lam).mean()
+    else:
+        nonlinear = losses.expected_neohookean_energy(g, volumes, mu, lam, config.deviation).mean()
+    return (1.0 - progress) * linear + progress * nonlinear
 
 
 OBJECTIVES: dict[str, Callable[..., Terms]] = {"ritz": ritz_terms, "paper": paper_terms}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -47,10 +47,11 @@ def pretrain(
     batch: int = 4,
     points: int = 1024,
     rate: float = 1e-3,
+    clock: Callable[[], float] = time.monotonic,
 ) -> list[float]:
     """Train ``model.encoder`` in place by binary cross entropy; returns the loss of every step.
 
-    Ends after ``steps``, or after ``seconds`` where steps is 0.
+    Ends after ``steps``, or after ``seconds`` of the clock where steps is 0.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -59,8 +60,8 @@ def pretrain(
     optimiser = torch.optim.AdamW(trained, rate, betas=(0.9, 0.98), weight_decay=1e-4)
     surface = max(_SURFACE, model.config.latents)
     losses: list[float] = []
-    began = time.monotonic()
-    while (progress := len(losses) / steps if steps else (time.monotonic() - began) / seconds) < 1.0:
+    began = clock()
+    while (progress := len(losses) / steps if steps else (clock() - began) / seconds) < 1.0:
         for group in optimiser.param_groups:
             group["lr"] = rate * min(1.0, (len(losses) + 1) / 50) * (1.0 - 0.9 * progress)
         rng = np.random.default_rng([seed, 7, len(losses)])

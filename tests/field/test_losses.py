@@ -91,6 +91,27 @@ def test_sampled_energy_approaches_the_linear_one_for_small_z() -> None:
     assert ((sampled / linear - 1).abs() < 0.05).all()
 
 
+def test_expected_neohookean_energy_is_the_mean_over_samples() -> None:
+    """With z large enough for the determinant's higher powers to count."""
+    points, weights, gradients, volumes = (t[:, :4] for t in _batch())
+    g = losses.deformation_map(points, weights, gradients)
+    exact = losses.expected_neohookean_energy(g, volumes, MU, LAM, DEVIATION)
+    linear = losses.expected_linear_energy(g, volumes, MU, LAM, DEVIATION)
+    assert (exact > 1.2 * linear).all()
+    rng = np.random.default_rng(11)
+    energies = []
+    for _ in range(40):
+        z = torch.from_numpy(rng.normal(scale=DEVIATION, size=(10_000, 3, g.shape[2])))
+        h = torch.einsum("srk,bnkc->bsnrc", z, g)
+        energies.append((losses.neohookean_energy(h, MU, LAM) * volumes[:, None]).sum(dim=2))
+    sampled = torch.cat(energies, dim=1)
+    error = sampled.std(dim=1) / sampled.shape[1] ** 0.5
+    assert (error < 0.03 * exact).all()
+    assert ((sampled.mean(dim=1) - exact).abs() < 3 * error).all()
+    small = losses.expected_neohookean_energy(g, volumes, MU, LAM, 1e-4)
+    torch.testing.assert_close(small, losses.expected_linear_energy(g, volumes, MU, LAM, 1e-4), rtol=1e-4, atol=0)
+
+
 def test_columns_are_normalised_whatever_the_number_of_points() -> None:
     _, weights, gradients, _ = _batch(points=50)
     normal, slopes = losses.normalise_columns(weights, gradients)
@@ -139,6 +160,7 @@ def test_losses_have_derivatives() -> None:
         g = losses.deformation_map(points, w, normalised)
         energy = losses.sampled_neohookean_energy(30 * g, volumes, z, MU, LAM).sum()
         energy = energy + losses.expected_linear_energy(g, volumes, MU, LAM, 0.2).sum()
+        energy = energy + losses.expected_neohookean_energy(30 * g, volumes, MU, LAM, 0.2).sum()
         return energy + losses.smoothness(normalised) + losses.orthogonality(w)
 
     assert torch.autograd.gradcheck(total, (weights.clone().requires_grad_(), gradients.clone().requires_grad_()))

@@ -238,6 +238,17 @@ def test_the_pipeline_writes_weights_that_load(tmp_path: Path, coarse: None) -> 
     assert "3 steps in" in train_fields(more, Progress(False))
 
 
+def test_half_precision_halves_the_file_and_loads(tmp_path: Path) -> None:
+    model = seeded_model(TINY, 1)
+    for half in (False, True):
+        save_model(model, tmp_path / f"{half}.safetensors", {}, half=half)
+    size = {half: (tmp_path / f"{half}.safetensors").stat().st_size for half in (False, True)}
+    assert size[True] < 0.7 * size[False]
+    loaded = load_model(tmp_path / "True.safetensors")
+    assert loaded.encoder.tokens.dtype == torch.float32
+    torch.testing.assert_close(loaded.encoder.tokens, model.encoder.tokens.detach(), rtol=1e-3, atol=1e-4)
+
+
 def test_training_can_start_from_other_weights(tmp_path: Path) -> None:
     model = seeded_model(PAPER, 1)
     other = seeded_model(TINY, 2)
@@ -261,7 +272,8 @@ def test_options_that_do_not_fit_are_named(tmp_path: Path) -> None:
 def test_presets_resolve_to_the_papers_numbers(tmp_path: Path) -> None:
     model, settings = resolve(TrainFieldsConfig(tmp_path, preset="paper", objective="paper"))
     assert (model.latents, model.width, model.layers, model.fields) == (256, 768, 8, 16)
-    assert (settings.points, settings.samples, settings.surface) == (1000, 1024, 4096)
+    assert (settings.points, settings.samples, settings.surface) == (1000, 0, 4096)  # 0: the exact expectation
+    assert model.metric and model.oni
     assert (settings.rate, settings.last_rate, settings.deviation) == (5e-4, 5e-5, 0.2)
 
 

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from pipelines.evaluate_fields import EvaluateFieldsConfig, evaluate_fields
-from pipelines.field_studies import ABLATIONS, deformation
+from pipelines.field_studies import deformation
+from pipelines.field_training import ABLATIONS, own_output
 from splatanim.errors import InputError
 from splatanim.field.ritz import subspace_ratio
 from tests.helpers import box_cubature
@@ -111,15 +112,76 @@ def test_deformations_are_smooth_and_start_at_rest() -> None:
         np.testing.assert_array_equal(bend(points), deformation(number, 0)(points))
 
 
+@pytest.mark.slow
+def test_the_shape_family(meshes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.field_studies.FAMILY", 1)
+    config = EvaluateFieldsConfig(meshes, tmp_path, study=("family",), family_file="bar.ply", limit=1)
+    text = evaluate_fields(config)
+    rows = json.loads((tmp_path / "fields.json").read_text())["family"]
+    names = ["neural", "gaussians", "eigenmodes", "network's output", "paper's objective"]
+    assert [row["field"] for row in rows] == 2 * names and all(f"| {name} |" in text for name in names)
+    for row in rows:
+        if not row["deformation"]:
+            assert row["consistency"] == pytest.approx(1.0) and row["span"] == pytest.approx(1.0)
+        assert 0 <= row["consistency"] <= 1 + 1e-9 and 0 <= row["span"] <= 1 + 1e-9 and row["ratio"] >= 1 - 1e-3
+
+
 def test_every_ablation_changes_one_thing() -> None:
     assert all(len(training) + len(model) == (name != "full") for name, (training, model) in ABLATIONS.items())
 
 
 @pytest.mark.slow
 def test_every_ablation_trains_and_is_measured(meshes: Path, tmp_path: Path) -> None:
-    config = EvaluateFieldsConfig(meshes, tmp_path, study=("ablation",), ablation_seconds=0.5)
+    config = EvaluateFieldsConfig(
+        meshes, tmp_path, study=("ablation", "pretraining"), ablation_seconds=0.5, cache=tmp_path / "kept"
+    )
     text = evaluate_fields(config)
-    rows = json.loads((tmp_path / "fields.json").read_text())["ablation"]
+    kept = json.loads((tmp_path / "fields.json").read_text())
+    rows = kept["ablation"]
     assert {row["ablation"] for row in rows} == set(ABLATIONS)
     assert all(row["steps"] > 0 and 0 <= row["omega_orth"] <= 1 for row in rows)
     assert all(f"| {name} |" in text for name in ABLATIONS)
+    for row in rows:
+        assert (row["output_omega_orth"] < 1e-3) == (row["ablation"] != "without the object's metric"), row
+    assert [row["pretraining"] for row in kept["pretraining"]][::2] == ["none", "occupancy", "occupancy, then frozen"]
+    assert "## Pre-training of the encoder" in text and any((tmp_path / "kept").iterdir())
+
+
+@pytest.mark.slow
+def test_the_comparison_in_the_papers_protocol(meshes: Path, tmp_path: Path) -> None:
+    from pipelines.train_fields import TrainFieldsConfig, resolve
+    from splatanim.field.neural_model import save_model, seeded_model
+
+    model, _ = resolve(TrainFieldsConfig(meshes, objective="paper"))
+    save_model(seeded_model(model, 0), tmp_path / "paper.safetensors", {})
+    weights = tmp_path / "paper.safetensors"
+    study = EvaluateFieldsConfig(
+        meshes, tmp_path, study=("comparison",), paper_weights=weights, simplicits=1, simplicits_steps=30
+    )
+    text = evaluate_fields(study)
+    rows = json.loads((tmp_path / "fields.json").read_text())["comparison"]
+    figures = {(row["fields"], row["file"]): row for row in rows}
+    for (name, _), row in figures.items():
+        if name.startswith("bound"):
+            assert row["omega_orth"] < 1e-10 and row["kappa_log"] == pytest.approx(1.0, abs=1e-4), name
+    own = figures["network, paper's objective: its output", "bar.ply"]
+    assert own["omega_orth"] < figures["network, paper's objective: last linear layer", "bar.ply"]["omega_orth"]
+    assert own["kappa_log"] < 1.05 and own["h_spec"] > 0.9995
+    assert figures["bound: eigenmodes", "bar.ply"]["ratio"] < figures["bound: Gaussians", "bar.ply"]["ratio"] + 1e-9
+    assert "| bound: Simplicits | 1 |" in text and "## The network's own output in the paper's protocol" in text
+
+
+def test_the_metric_layers_output_spans_what_the_linear_layer_does() -> None:
+    from splatanim.field.neural_model import ModelConfig, seeded_model
+
+    size = ModelConfig(
+        width=16, latents=8, layers=1, heads=2, fields=5, depth=1, surface_points=64, warp=0, oni=True, metric=True
+    )
+    domain = box_cubature(BOX, 1 / BOX[0]).domain
+    linear, output = own_output(seeded_model(size, 0).double(), domain)
+    solved = np.linalg.lstsq(linear, output, rcond=None)[0]
+    np.testing.assert_allclose(linear @ solved, output, atol=1e-4)
+    gram = output.T @ output / len(output)
+    assert np.abs(gram - np.eye(5)).max() < 0.1 * np.abs(linear.T @ linear / len(linear) - np.eye(5)).max()
+    some = own_output(seeded_model(size, 0).double(), domain, domain.centres[::7])[1]
+    np.testing.assert_allclose(some, output[::7], atol=1e-6)  # the constants are the object's, whatever is asked
