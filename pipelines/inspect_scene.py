@@ -17,7 +17,7 @@ class InspectConfig:
     """Say what a capture holds and what animate would do with it.
 
     Args:
-        scene: The .ply to look at.
+        scene: The .ply to look at, or a PAPR asset (*.papr.safetensors).
         json: Print JSON with stable keys instead of text.
         up: Which way is up, where file and convention are wrong: +y, -y, +z, -z, +x or -x.
     """
@@ -29,6 +29,10 @@ class InspectConfig:
 
 def inspect_scene(config: InspectConfig) -> str:
     """The report as text or JSON."""
+    if config.scene.name.lower().endswith(".papr.safetensors"):
+        from pipelines.render_papr import inspect_asset
+
+        return inspect_asset(config.scene, as_json=config.json)
     from splatanim.formats import read_splats
     from splatanim.sampling.cubature import cubature_from_splats
 

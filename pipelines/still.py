@@ -20,8 +20,9 @@ class RenderConfig:
     """Render a capture from given cameras: one PNG, or an MP4 of the whole camera path.
 
     Args:
-        scene: The .ply to render.
-        output: A .png (one frame) or an .mp4 (all frames of the camera file).
+        scene: The .ply to render, or a PAPR asset (*.papr.safetensors).
+        output: A .png (one frame) or an .mp4 (all frames of the camera file); of a PAPR asset also a folder (all
+            cameras of the file as PNGs) or a .ply (its points with colours).
         camera: A nerfstudio camera_path.json or transforms.json; without it, a three-quarter view of the object.
         frame: Which camera of the file a PNG is taken from.
         background: Red, green and blue, 0 to 1.
@@ -61,6 +62,10 @@ class SampleConfig:
 
 def render_still(config: RenderConfig, progress: Progress) -> str:
     """Render, write, and say what was written."""
+    if config.scene.name.lower().endswith(".papr.safetensors"):
+        from pipelines.render_papr import render_asset
+
+        return render_asset(config, progress)
     from splatanim.formats import read_splats
     from splatanim.render.order import morton_order
     from splatanim.render.rasterize import rasterize
