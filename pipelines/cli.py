@@ -20,10 +20,12 @@ from pipelines.convert import ConvertConfig
 from pipelines.evaluate_dynamics import EvaluateDynamicsConfig
 from pipelines.evaluate_fields import EvaluateFieldsConfig
 from pipelines.evaluate_papr import EvaluatePaprConfig
+from pipelines.evaluate_rigs import EvaluateRigsConfig
 from pipelines.fields import FieldsConfig
 from pipelines.inspect_scene import InspectConfig
 from pipelines.progress import Progress
 from pipelines.reconstruct import ReconstructConfig
+from pipelines.rig_verb import RigConfig
 from pipelines.still import RenderConfig, SampleConfig
 from pipelines.synth import SynthConfig
 from pipelines.train_fields import TrainFieldsConfig
@@ -35,6 +37,7 @@ Bench = (
     | Annotated[EvaluateFieldsConfig, subcommand("fields")]
     | Annotated[EvaluatePaprConfig, subcommand("papr")]
     | Annotated[EvaluateDynamicsConfig, subcommand("dynamics")]
+    | Annotated[EvaluateRigsConfig, subcommand("rigs")]
 )
 Command = (
     Annotated[AnimateConfig, subcommand("animate")]
@@ -42,6 +45,7 @@ Command = (
     | Annotated[RenderConfig, subcommand("render")]
     | Annotated[SampleConfig, subcommand("sample")]
     | Annotated[ConvertConfig, subcommand("convert")]
+    | Annotated[RigConfig, subcommand("rig")]
     | Annotated[ReconstructConfig, subcommand("reconstruct")]
     | Annotated[SynthConfig, subcommand("synth")]
     | Annotated[FieldsConfig, subcommand("fields")]
@@ -101,6 +105,12 @@ def _synth(config: SynthConfig) -> str:
     return str(synth(config, Progress(None)))
 
 
+def _rig(config: RigConfig) -> str:
+    from pipelines.rig_verb import rig
+
+    return rig(config, Progress(None))
+
+
 def _fields(config: FieldsConfig) -> str:
     from pipelines.fields import fields
 
@@ -131,6 +141,12 @@ def _bench_papr(config: EvaluatePaprConfig) -> str:
     return evaluate_papr(config, Progress(None))
 
 
+def _bench_rigs(config: EvaluateRigsConfig) -> str:
+    from pipelines.evaluate_rigs import evaluate_rigs
+
+    return evaluate_rigs(config, Progress(None))
+
+
 def _bench_raster(config: BenchRaster) -> str:
     from pipelines.bench_raster import bench_raster
 
@@ -152,6 +168,7 @@ ACTIONS: dict[type, Callable[[Any], str]] = {
     ConvertConfig: _convert,
     BenchRaster: _bench_raster,
     BenchStepConfig: _bench_step,
+    RigConfig: _rig,
     ReconstructConfig: _reconstruct,
     SynthConfig: _synth,
     FieldsConfig: _fields,
@@ -159,6 +176,7 @@ ACTIONS: dict[type, Callable[[Any], str]] = {
     EvaluateFieldsConfig: _bench_fields,
     EvaluatePaprConfig: _bench_papr,
     EvaluateDynamicsConfig: _bench_dynamics,
+    EvaluateRigsConfig: _bench_rigs,
 }
 
 
