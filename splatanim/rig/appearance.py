@@ -95,11 +95,15 @@ def sample_texture(
     x, y = uv[:, 0] * width - 0.5, uv[:, 1] * height - 0.5
     i, j = np.floor(x).astype(np.int64), np.floor(y).astype(np.int64)
     fx, fy = (x - i)[:, None], (y - j)[:, None]
-    linear = np.concatenate([_DECODED[texture[..., :3]], texture[..., 3:] / 255.0], axis=-1)
     left, right = _wrapped(i, width, wrap[0]), _wrapped(i + 1, width, wrap[0])
     above, below = _wrapped(j, height, wrap[1]), _wrapped(j + 1, height, wrap[1])
-    top = linear[above, left] * (1 - fx) + linear[above, right] * fx
-    return top * (1 - fy) + (linear[below, left] * (1 - fx) + linear[below, right] * fx) * fy
+
+    def linear(rows: np.ndarray, columns: np.ndarray) -> np.ndarray:  # of the texels asked for alone
+        texels = texture[rows, columns]
+        return np.concatenate([_DECODED[texels[:, :3]], texels[:, 3:] / 255.0], axis=1)
+
+    top = linear(above, left) * (1 - fx) + linear(above, right) * fx
+    return top * (1 - fy) + (linear(below, left) * (1 - fx) + linear(below, right) * fx) * fy
 
 
 def _wrapped(index: np.ndarray, size: int, mode: str) -> np.ndarray:
