@@ -49,3 +49,14 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     finally:
         with suppress(OSError):  # gone already after the move; never hide the error that brought us here
             temporary.unlink()
+
+
+def made_folder(folder: str | os.PathLike[str]) -> Path:
+    """The folder, made where it is missing; raises OutputError where that is impossible."""
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(
+            f"{folder}: the folder cannot be made ({error.strerror or error}). Choose another one."
+        ) from error
+    return Path(folder)

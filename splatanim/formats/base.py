@@ -48,3 +48,18 @@ def first_bytes(path: Path, count: int) -> bytes:
     if not head:
         raise InputError(f"{path}: the file is empty. Export or download it again.")
     return head
+
+
+def read_bytes(path: Path) -> bytes:
+    """A whole file; raises InputError as :func:`first_bytes` does."""
+    first_bytes(path, 1)
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: reading failed ({error.strerror or error}). Check the disk, then retry.") from error
+
+
+def damaged(path: Path, what: str) -> InputError:
+    """The error for a file that is cut off or contradicts itself or its format; what others say of it is kept short."""
+    what = what if len(what) < 200 else f"{what[:190]} ..."
+    return InputError(f"{path}: {what}. The file is cut off or damaged: copy, download or export it again.")

@@ -98,11 +98,6 @@ def _rest_names(path: Path, names: tuple[str, ...]) -> tuple[str, ...]:
 
 def _refuse_other_kinds(path: Path, header: Header, names: tuple[str, ...]) -> None:
     """Name the files that people take for splats and that are something else."""
-    if header.element("chunk") and any(n.startswith("packed_") for n in names):
-        raise InputError(
-            f"{path}: this is a PlayCanvas compressed .ply, which is not readable yet. Convert it to a plain .ply: "
-            "open it in SuperSplat and export as PLY, or run splat-transform in.compressed.ply out.ply."
-        )
     if any(n.startswith(("f_offset_", "f_anchor_feat_")) for n in names):
         raise InputError(
             f"{path}: this is a Scaffold-GS file: anchors, whose splats a network makes anew for every view "

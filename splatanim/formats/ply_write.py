@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from pathlib import Path
 
 import numpy as np
 
 from splatanim.data import Splats
-from splatanim.errors import InputError, OutputError
+from splatanim.errors import InputError
 from splatanim.formats.atomic import atomic_path
 from splatanim.formats.ply_dialects import DC, OPACITY, POSITION, ROTATION, SCALES
 from splatanim.formats.ply_table import CHUNK, TYPE_NAMES
@@ -48,20 +47,10 @@ def write_ply(path: str | os.PathLike[str], splats: Splats, *, comments: Iterabl
             file.write(block.data)
 
 
-def write_sequence_frame(folder: str | os.PathLike[str], index: int, splats: Splats) -> Path:
-    """Write frame ``index`` of a sequence as ``folder/frame_0000.ply`` (the folder is made), and return its path.
-
-    Raises OutputError where that is impossible.
-    """
-    try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(
-            f"{folder}: the folder cannot be made ({error.strerror or error}). Choose another one."
-        ) from error
-    path = Path(folder) / f"frame_{index:04d}.ply"
-    write_ply(path, splats)
-    return path
+def ply_with_up(path: str | os.PathLike[str], splats: Splats, *, up: str | None = None) -> tuple[str, ...]:
+    """:func:`write_ply` with the up axis, where one is given, as a header comment. Nothing is lost or said."""
+    write_ply(path, splats, comments=(f"Vertical Axis: {up}",) if up else ())
+    return ()
 
 
 def _columns(splats: Splats) -> list[tuple[str, np.ndarray]]:

@@ -262,13 +262,6 @@ def test_real_captures(name, count, degree):
     np.testing.assert_allclose(np.linalg.norm(result.splats.quaternions, axis=1), 1, atol=1e-5)
 
 
-@pytest.mark.skipif(not DATA.is_dir(), reason=f"captures not found in {DATA} (set SPLATANIM_DATA)")
-@pytest.mark.parametrize("name", ["guitar", "playbot_31k"])
-def test_real_compressed_files_are_refused(name):
-    with pytest.raises(InputError, match=r"PlayCanvas compressed .ply.*not readable yet.*plain .ply"):
-        read_splats(DATA / f"{name}.compressed.ply")
-
-
 def test_a_repeated_read_of_a_shorter_file_sees_the_new_rows(tmp_path):
     path = save(tmp_path, columns(50))
     first = read_ply(path).splats.means.copy()

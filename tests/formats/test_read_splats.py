@@ -6,10 +6,11 @@ import subprocess
 import sys
 
 import pytest
+from made import scene, sog_bytes
 from ply_files import columns, save
 
 from splatanim.errors import InputError
-from splatanim.formats import READERS, read_splats
+from splatanim.formats import FORMATS, READERS, WRITERS, read_splats, write_sequence_frame, write_splats
 
 
 @pytest.mark.parametrize("name", ["a.ply", "A.PLY", "a.splat", "a"])
@@ -23,19 +24,32 @@ def test_a_ply_suffix_without_ply_content(tmp_path):
         read_splats(tmp_path / "a.ply")
 
 
-@pytest.mark.parametrize("suffix", [".splat", ".ksplat", ".spz", ".sog"])
-def test_known_formats_without_a_reader_say_how_to_convert(tmp_path, suffix):
-    (tmp_path / f"a{suffix}").write_bytes(bytes(64))
-    with pytest.raises(InputError, match=rf"{suffix} files are not readable yet \(readable: \.ply\)\. Convert it"):
-        read_splats(tmp_path / f"a{suffix}")
+@pytest.mark.parametrize("kind", ["a.ply", "a.spz", "a.glb", "a.sog"])
+@pytest.mark.parametrize("name", ["b.ply", "b.splat", "b.spz", "b", "b.glb"])
+def test_first_bytes_come_before_the_suffix(tmp_path, kind, name):
+    data = sog_bytes(scene()) if kind == "a.sog" else b""
+    if data:
+        (tmp_path / name).write_bytes(data)
+    else:
+        write_splats(tmp_path / kind, scene())
+        (tmp_path / kind).rename(tmp_path / name)
+    assert read_splats(tmp_path / name).total == 60
 
 
 @pytest.mark.parametrize(("name", "suffix"), [("a.obj", ".obj"), ("a", r"\(none\)")])
 def test_unknown_suffixes_list_what_is_readable(tmp_path, name, suffix):
     (tmp_path / name).write_bytes(b"v 0 0 0\n")
-    with pytest.raises(InputError, match=rf"suffix {suffix} is no splat format known here\. Readable: \.ply\."):
+    with pytest.raises(
+        InputError, match=rf"suffix {suffix} is no splat format known here\. Readable: \.ply .*\.ksplat"
+    ):
         read_splats(tmp_path / name)
-    assert list(READERS) == [".ply"]
+
+
+def test_the_table(tmp_path):
+    assert set(FORMATS) == set(READERS) == {".ply", ".splat", ".ksplat", ".spz", ".sog", ".json", ".glb", ".gltf"}
+    assert set(WRITERS) == {".ply", ".splat", ".spz", ".glb"}
+    path = write_sequence_frame(tmp_path / "seq", 3, scene(), suffix=".spz")
+    assert path.name == "frame_0003.spz" and read_splats(path).format == "spz/3"
 
 
 def test_import_and_reading_load_nothing_heavy(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,8 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 from pipelines.cli import main
-from pipelines.convert import ConvertConfig, convert, moved_splats, placement
+from pipelines.convert import ConvertConfig, convert
+from pipelines.convert_splats import moved_splats, placement_of
 from splatanim.errors import InputError
 from splatanim.formats import read_splats, write_ply
 from splatanim.rig.gltf import read_gltf
@@ -52,16 +54,54 @@ def test_splats_become_points_on_a_rig_with_its_clips(mesh: Path, tmp_path: Path
     assert moved[:, 0].min() < -0.9 and model.vertices[:, 0].min() > -0.1
 
 
-def test_points_stand_upright_in_gltf(splats: Path, tmp_path: Path) -> None:
-    """A capture with y down is turned by a node; coordinates in the file stay."""
+def test_splats_stand_upright_in_gltf(splats: Path, tmp_path: Path) -> None:
+    """A capture with y down is turned by a node; coordinates in the file stay, and other readers see its points."""
     said = convert(ConvertConfig(splats, tmp_path / "a.glb"))
     assert "turns the points from -y to +y" in said
-    content = check_glb(tmp_path / "a.glb")
+    data = (tmp_path / "a.glb").read_bytes()
+    content = json.loads(data[20 : 20 + int.from_bytes(data[12:16], "little")])
     stored = content["accessors"][content["meshes"][0]["primitives"][0]["attributes"]["POSITION"]]
     source = read_splats(splats).splats.means
     np.testing.assert_allclose(stored["min"], source.min(axis=0), atol=1e-6)
     shown = read_gltf(tmp_path / "a.glb").vertices
     np.testing.assert_allclose(shown[:, 1], -source[:, 1], atol=1e-5)
+    back = read_splats(tmp_path / "a.glb")
+    assert back.up == "+y" and back.splats.sh_degree == 1
+    np.testing.assert_allclose(back.splats.means[:, 1], -source[:, 1], atol=1e-6)
+
+
+@pytest.mark.parametrize("suffix", [".splat", ".spz", ".glb", ".ply"])
+def test_any_format_to_any_other(splats: Path, tmp_path: Path, suffix: str) -> None:
+    first = tmp_path / f"a{suffix}"
+    said = convert(ConvertConfig(splats, first))
+    assert ("no view-dependent colour: SH degree 1 became 0" in said) == (suffix == ".splat")
+    assert f"{first}: 300 splats" in said
+    convert(ConvertConfig(first, tmp_path / "b.ply", rotate="180,0,0" if suffix == ".glb" else "0,0,0"))
+    before, after = read_splats(splats).splats, read_splats(tmp_path / "b.ply").splats
+    np.testing.assert_allclose(after.means, before.means, atol=2e-5)
+    np.testing.assert_allclose(after.opacities, before.opacities, atol=0.6 / 255)
+
+
+def test_cleaning(tmp_path: Path, capsys) -> None:
+    source = random_splats(1000, 0).replace(log_scales=np.full((1000, 3), np.log(0.03), np.float32))
+    means, log_scales = source.means.copy(), source.log_scales.copy()
+    means[:10] *= 100.0
+    log_scales[20:25, 1] = np.log(0.9)
+    means[30:46, 1] = np.nan
+    write_ply(tmp_path / "a.ply", source.replace(means=means, log_scales=log_scales))
+    out = tmp_path / "b.ply"
+    said = convert(ConvertConfig(tmp_path / "a.ply", out, drop_floaters=True, cap_needles=True))
+    assert "16 of 1000 splats were left out (nan_position: 16)." in said
+    assert "10 floaters were left out." in said and "5 needles were shortened." in said
+    after = read_splats(out).splats
+    assert len(after) == 974
+    assert "0 needles" in convert(ConvertConfig(out, tmp_path / "c.ply", cap_needles=True))
+    limit = max(0.05 * np.ptp(after.means, axis=0).max(), 0.3)
+    np.testing.assert_allclose(after.scales.max(), limit, rtol=0.02)
+    np.testing.assert_array_equal(np.sort(after.log_scales, axis=1)[:, :2], np.float32(np.log(0.03)))
+    assert main(["convert", str(tmp_path / "a.ply"), str(tmp_path / "d.ply"), "--no-filter-nan"]) == 2
+    assert "16 of 1000 splats are not usable (nan_position: 16). --filter-nan leaves" in capsys.readouterr().err
+    assert not (tmp_path / "d.ply").exists()
 
 
 def test_a_mesh_goes_into_a_glb_with_its_skin_or_another_rig(mesh: Path, tmp_path: Path) -> None:
@@ -91,8 +131,8 @@ def test_moves_come_in_the_stated_order(splats: Path, tmp_path: Path) -> None:
     ]
     np.testing.assert_allclose(np.abs(np.einsum("nd,nd->n", axes[0] @ (turn @ first).T, axes[1])), 1.0, atol=1e-3)
     (tmp_path / "m.txt").write_text("1 0 0 1\n0 0 1 0\n0 1 0 0\n0 0 0 1\n")
-    named = ConvertConfig(splats, tmp_path / "a.ply", transform=str(tmp_path / "m.txt"))
-    np.testing.assert_array_equal(placement(named)[:3, 3], [1, 0, 0])
+    named = placement_of(str(tmp_path / "m.txt"), 1.0, "0,0,0", "0,0,0")
+    np.testing.assert_array_equal(named[:3, 3], [1, 0, 0])
 
 
 def test_far_away_captures_keep_their_digits() -> None:
@@ -124,7 +164,7 @@ def test_crop_and_count(splats: Path, tmp_path: Path) -> None:
 def test_bad_input_is_said_and_ends_with_code_2(mesh: Path, splats: Path, tmp_path: Path, capsys) -> None:
     out = str(tmp_path / "x.ply")
     cases = [
-        ([str(splats), str(tmp_path / "x.obj")], ".obj cannot be written. Write .ply (splats) or .glb."),
+        ([str(splats), str(tmp_path / "x.obj")], ".obj cannot be written. Write .ply, .splat, .spz, .glb."),
         ([str(tmp_path / "gone.glb"), out], "no such file"),
         ([str(splats), out, "--count", "0"], "--count 0: give a positive number"),
         ([str(splats), out, "--crop", "0,0,0,1,1"], "--crop '0,0,0,1,1': 6 numbers with commas"),

@@ -166,7 +166,7 @@ def test_an_ffmpeg_that_cannot_run(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_refusals(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"only .mp4 can be written. Give a name such as .*out.mp4"):
+    with pytest.raises(InputError, match=r"only .mp4, .webm, .mov can be written. Give a name such as .*out.mp4"):
         VideoWriter(tmp_path / "out.avi")
     with pytest.raises(InputError, match="frames per second"):
         VideoWriter(tmp_path / "out.mp4", fps=float("nan"))
