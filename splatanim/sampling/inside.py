@@ -20,7 +20,8 @@ def closed(mesh: Mesh) -> Mesh | None:
     if not len(solid.faces) or not (solid.is_watertight and solid.is_winding_consistent):
         return None
     vertices, faces = np.asarray(solid.vertices, np.float64), np.array(solid.faces, np.int64)
-    joined = sparse.coo_matrix((np.ones(len(faces)), (faces[:, 0], faces[:, 1])), (len(vertices),) * 2)
+    ends = (faces[:, :2].T.ravel(), faces[:, 1:].T.ravel())  # two edges a face: all three corners are in one shell
+    joined = sparse.coo_matrix((np.ones(2 * len(faces)), ends), (len(vertices),) * 2)
     _, shell = sparse.csgraph.connected_components(joined, directed=False)
     corners = vertices[faces] - vertices.mean(axis=0)
     signed = np.einsum("nd,nd->n", corners[:, 0], np.cross(corners[:, 1], corners[:, 2]))
