@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from pipelines.scene_select import Part
 
 Export = Callable[[int, Splats], None]
+TRANSPARENT = "transparent"  # the background that leaves nothing behind the splats
+SEQUENCES = ("ply", "splat", "spz", "glb")  # what a sequence of splats can be exported as
 _POSES = 16  # of a film, that long splats are held against
 
 
@@ -37,8 +39,9 @@ def film(
     timings: Timings,
     progress: Progress,
 ) -> list[str]:
-    """Write the MP4 and the exports; returns notes for the summary."""
-    from splatanim.render.video import VideoWriter
+    """Write the film and the exports; returns notes for the summary."""
+    from splatanim.render.film import open_film
+    from splatanim.render.rasterize import rasterize
     from splatanim.transforms import pose
 
     trajectory = story.trajectory
@@ -47,21 +50,27 @@ def film(
     view = View(config.camera, azimuth=35.0 if config.camera == "fixed" else 25.0)
     size = parse_size(config.size)
     cameras, notes = cameras_for(view, size, subject.frame.up, boxes, config.seconds, offset=subject.splats.offset)
-    background = parse_colour(config.background)
+    clear = config.background == TRANSPARENT
+    background = (0.0, 0.0, 0.0) if clear else parse_colour(config.background)
     planes = stage_planes(config, story.direction, subject.frame)
     extent = 1.0 / subject.frame.scale * config.object_size
     exports = _exports(config, subject, story.part)
     with timings.stage("pose"):
         drawn, note = drawable(bound, story)
     seen = _seen(subject, story.part, cut=drawn is not bound)
-    with VideoWriter(output, fps=config.fps) as video, progress.bar("rendering", frames) as tick:
+    with open_film(output, fps=config.fps, alpha=clear) as video, progress.bar("rendering", frames) as tick:
         for k in range(frames):
             with timings.stage("pose"):
                 splats = seen(pose(drawn, trajectory.handles[k]))
             with timings.stage("render"):
-                image = picture(splats, cameras[k], planes(trajectory.times[k]), extent, background, config.backend)
+                if clear:
+                    drawing = rasterize(splats, cameras[k], background=background, backend=config.backend)
+                    image, alpha = drawing.rgb, drawing.alpha
+                else:
+                    stage = planes(trajectory.times[k])
+                    image, alpha = picture(splats, cameras[k], stage, extent, background, config.backend), None
             with timings.stage("encode"):
-                video.write(image)
+                video.write(image, alpha)
                 if exports:  # the capture's own splats, uncut: their number is the file's
                     moved = pose(bound, trajectory.handles[k])
                 for export in exports:
@@ -139,7 +148,7 @@ def swept_boxes(story: Story, frame: Frame) -> tuple[np.ndarray, np.ndarray]:
 
 def stage_planes(config: AnimateConfig, direction: Direction, frame: Frame) -> Callable[[float], list[StagePlane]]:
     """The motion's scenery in file units, as a function of time."""
-    if not config.stage:
+    if not config.stage or config.background == TRANSPARENT:
         return lambda _time: []
     up = np.asarray(frame.up)
 
@@ -154,25 +163,28 @@ def stage_planes(config: AnimateConfig, direction: Direction, frame: Frame) -> C
 
 
 def parse_exports(exports: Sequence[str]) -> list[tuple[str, Path]]:
-    """``ply:DIR`` and ``npz:FILE`` -> (kind, path)."""
+    """``ply:DIR`` (or splat, spz, glb) and ``npz:FILE`` -> (kind, path)."""
     out = []
     for text in exports:
         kind, _, path = text.partition(":")
-        if kind not in ("ply", "npz") or not path:
-            raise InputError(f"--export {text!r} is neither ply:DIR (a splat sequence) nor npz:FILE (handles).")
+        if kind not in (*SEQUENCES, "npz") or not path:
+            raise InputError(
+                f"--export {text!r} is neither a splat sequence (ply:DIR, splat:DIR, spz:DIR or glb:DIR) nor npz:FILE "
+                "(one file for all frames)."
+            )
         out.append((kind, Path(path)))
     return out
 
 
 def _exports(config: AnimateConfig, subject: Subject, part: Part | None) -> list[Export]:
-    """Writers of the PLY sequences; rows go back to the order of the file.
+    """Writers of the splat sequences; rows go back to the order of the file.
 
     With a selection every splat of the file is written, and those that stand still as the file has them.
     """
     from pipelines.scene_select import insert, with_raw_rotations
     from splatanim.formats import write_sequence_frame
 
-    folders = [path for kind, path in parse_exports(config.export) if kind == "ply"]
+    folders = [(kind, path) for kind, path in parse_exports(config.export) if kind in SEQUENCES]
     if not folders:
         return []
     back = np.argsort(subject.order)
@@ -180,35 +192,23 @@ def _exports(config: AnimateConfig, subject: Subject, part: Part | None) -> list
     if part is not None and config.scene is not None:
         whole = with_raw_rotations(whole, config.scene)
 
-    def sequence(folder: Path) -> Export:
+    def sequence(kind: str, folder: Path) -> Export:
         def write(k: int, moved: Splats) -> None:
             splats = moved.select(back) if part is None else insert(whole, subject.order[part.rows], moved)
-            write_sequence_frame(folder, k, splats)
+            write_sequence_frame(folder, k, splats, suffix=f".{kind}", up=subject.inspection.up)
 
         return write
 
-    return [sequence(folder) for folder in folders]
+    return [sequence(kind, folder) for kind, folder in folders]
 
 
 def _export_npz(config: AnimateConfig, subject: Subject, bound: BoundSplats, story: Story) -> None:
-    """Everything needed to pose the capture elsewhere: x = X + sum_h w_h Z_h [X; 1] in simulator units."""
-    from splatanim.formats.atomic import atomic_path
+    """The animation as one file (:mod:`splatanim.formats.sequence4d`): constant splats and handles per frame."""
+    from splatanim.formats.sequence4d import sequence_of, write_sequence4d
 
     rows = subject.order if story.part is None else subject.order[story.part.rows]
-    back = np.argsort(rows)
+    whole = None if story.part is None else subject.everything
     for kind, path in parse_exports(config.export):
-        if kind != "npz":
-            continue
-        with atomic_path(path) as temporary:
-            np.savez_compressed(
-                temporary,
-                handles=story.trajectory.handles.astype(np.float32),
-                times=story.trajectory.times,
-                rest=bound.rest[back],
-                weights=bound.weights[back],
-                weight_gradients=bound.slopes[back],
-                rows=np.sort(rows),
-                centre=np.asarray(subject.frame.centre) + subject.splats.offset,
-                scale=subject.frame.scale,
-                up=np.asarray(subject.frame.up),
-            )
+        if kind == "npz":
+            trajectory = story.trajectory
+            write_sequence4d(path, sequence_of(bound, trajectory.handles, trajectory.times, rows=rows, whole=whole))

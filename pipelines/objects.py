@@ -35,7 +35,7 @@ def read_object(path: Path, *, up: str = "auto", seed: int = 0) -> Object:
     A .ply holds splats where it has their columns, a mesh where it has faces, and points otherwise. Raises
     :class:`InputError` where the file is missing, broken, empty, not finite or has no volume.
     """
-    form = _form(path)
+    form = form_of(path)
     if form == "splats":
         return _from_splats(path, up, seed)
     content = _load(path)
@@ -73,19 +73,23 @@ def surface_of(subject: Object, *, seed: int = 0) -> Surface:
     return Surface(splats, local, shade_of(normals, subject.frame.up))
 
 
-def _form(path: Path) -> str:
+def form_of(path: Path) -> str:
+    """splats, mesh or points: what a file holds, by what is in it rather than by its suffix where it can be both."""
     from splatanim.formats.base import first_bytes
+    from splatanim.formats.gltf_splats import holds_gaussians
     from splatanim.formats.ply_table import read_header
 
     if path.suffix.lower() in MESHES:
         first_bytes(path, 1)  # names a missing or empty file
+        if path.suffix.lower() in (".glb", ".gltf") and holds_gaussians(path):
+            return "splats"
         return "mesh"
     if path.suffix.lower() != ".ply":
         return "splats"  # its reader knows what is readable and says so
     header = read_header(path)
     vertex, faces = header.element("vertex"), header.element("face")
     names = vertex.names if vertex else ()
-    if any(name in names for name in ("scale_0", "f_dc_0", "opacity")):
+    if any(name in names for name in ("scale_0", "f_dc_0", "opacity", "packed_position")):
         return "splats"
     return "mesh" if faces is not None and faces.count else "points"
 
