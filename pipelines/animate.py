@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 LONGEST_STEP = 1.0 / 120.0  # s; frames further apart are cut into substeps
 SAMPLE = "jelly"
+FILMS = (".mp4", ".webm", ".mov", "")  # the last is a folder of PNGs
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,8 @@ class AnimateConfig:
 
     Args:
         scene: The .ply to animate, or a scene.toml of several objects; without one, the bundled sample.
-        output: The .mp4 to write; by default beside the scene, under its name.
+        output: The .mp4, .webm or .mov to write, or a folder of PNGs (no suffix); by default an .mp4 beside the
+            scene, under its name.
         motion: What happens to it: drop, poke, sway, squash, twist, drag or ramp.
         material: auto (foam; jelly for the bundled sample) or a preset: jelly, slime, plush, cloth, flesh, foam,
             leaf, rubber, leather, wood or metal.
@@ -51,7 +53,7 @@ class AnimateConfig:
         fps: Frames per second.
         size: Size of the picture in pixels, WIDTHxHEIGHT.
         camera: orbit, fixed, or a nerfstudio camera_path.json or transforms.json.
-        background: Red, green and blue of the background, 0 to 1.
+        background: Red, green and blue of the background, 0 to 1; or transparent, with a .webm, .mov or PNG output.
         stage: Draw the ground and other planes with soft shadows.
         up: Which way is up: auto, +y, -y, +z, -z, +x or -x.
         pin: What is held: auto (the motion's own choice), none, bottom, top, or a box x0,y0,z0,x1,y1,z1 in the
@@ -63,10 +65,22 @@ class AnimateConfig:
         field: The skinning field: auto (eigenmodes, as long as they measure up on this object; half a second),
             eigenmodes (the softest there is), gaussians (learning-free, smooth), neural (a trained network and
             Gaussians) or simplicits (trained on the object, minutes).
-        export: ply:DIR for a splat sequence frame_0000.ply ..., npz:FILE for handles and weights; repeatable.
+        export: ply:DIR (splat:, spz:, glb:) for a splat sequence frame_0000.ply ..., npz:FILE for one file of all
+            frames; repeatable.
         report: Write what happened as JSON.
         seed: Seed of everything random; the same seed gives the same film.
         backend: Rasteriser: auto, cpu or cuda.
+        rig: A rig to follow (.glb, .gltf, UniRig .npz, RigNet .txt with --rig-mesh) instead of a motion; a .glb scene
+            is its own rig.
+        clip: The rig's clip to play, such as Walk.
+        retarget: Motion of another skeleton (.bvh or .glb) for the rig.
+        map: A .toml of joint names for --retarget.
+        rig_mesh: The mesh that a .txt rig numbers.
+        weights: How the rig's weights are carried to splats: nearest or heat.
+        skinning: linear, or dual (dual quaternions).
+        elastic: Add the elastic motion that the rig cannot make.
+        functions: With --elastic, how many elastic functions the flesh has.
+        leak: With --elastic, how much of the mass the bones do not carry directly, 0 to 1.
         scene_schema: Print every key of scene files and stop.
     """
 
@@ -93,6 +107,16 @@ class AnimateConfig:
     report: Path | None = None
     seed: int = 0
     backend: Literal["auto", "cpu", "cuda"] = "auto"
+    rig: Path | None = None
+    clip: str = ""
+    retarget: Path | None = None
+    map: Path | None = None
+    rig_mesh: Path | None = None
+    weights: Literal["nearest", "heat"] = "nearest"
+    skinning: Literal["linear", "dual"] = "linear"
+    elastic: bool = False
+    functions: int = 48
+    leak: float = 1.0
     scene_schema: bool = False
     given: Suppress[frozenset[str]] = frozenset()
 
@@ -104,6 +128,12 @@ class AnimateConfig:
     def is_scene(self) -> bool:
         """Whether it is a scene file that is animated, not one capture."""
         return self.scene is not None and self.scene.suffix.lower() == ".toml"
+
+    @property
+    def is_rigged(self) -> bool:
+        """Whether a rig moves it."""
+        asked = any((self.rig, self.clip, self.retarget, self.map, self.elastic))
+        return asked or (self.scene is not None and self.scene.suffix.lower() in (".glb", ".gltf"))
 
 
 def with_given(config: AnimateConfig, arguments: Sequence[str]) -> AnimateConfig:
@@ -214,7 +244,7 @@ class Story:
 def _check(config: AnimateConfig) -> None:
     """Whatever can be wrong with the options is said before the work, not after it."""
     from pipelines.cameras import parse_colour, parse_size
-    from pipelines.film import parse_exports
+    from pipelines.film import TRANSPARENT, parse_exports
     from pipelines.scene_select import parse_selection
 
     if config.is_scene:
@@ -223,13 +253,19 @@ def _check(config: AnimateConfig) -> None:
     if config.select is not None:
         parse_selection(config.select)
     parse_size(config.size)
-    parse_colour(config.background)
+    if config.background != TRANSPARENT:
+        parse_colour(config.background)
     for option, value in (("--seconds", config.seconds), ("--fps", config.fps)):
         if not 0 < value < 1e6:
             raise InputError(f"{option} {value:g}: a positive number is needed, such as 4 s at 30 frames a second.")
     output = output_path(config)
-    if output.suffix.lower() != ".mp4":
-        raise InputError(f"--output {output}: only .mp4 can be written; for splats or handles use --export.")
+    if output.suffix.lower() not in FILMS:
+        raise InputError(
+            f"--output {output}: a film is .mp4, .webm or .mov, or a folder of PNGs (a name without suffix); "
+            "for splats or handles use --export."
+        )
+    if config.background == TRANSPARENT and output.suffix.lower() == ".mp4":
+        raise InputError(f"--background transparent: an .mp4 holds no alpha. Write {output.with_suffix('.webm')}.")
     if not output.parent.is_dir():
         raise InputError(f"--output {output}: there is no folder {output.parent}. Make it first.")
 

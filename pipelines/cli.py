@@ -17,11 +17,14 @@ from pipelines.animate import AnimateConfig, with_given
 from pipelines.bench_raster import BenchRaster
 from pipelines.bench_step import BenchStepConfig
 from pipelines.convert import ConvertConfig
+from pipelines.evaluate_complementary import EvaluateComplementaryConfig
 from pipelines.evaluate_dynamics import EvaluateDynamicsConfig
 from pipelines.evaluate_fields import EvaluateFieldsConfig
 from pipelines.evaluate_papr import EvaluatePaprConfig
+from pipelines.evaluate_rigpapr import EvaluateFitConfig
 from pipelines.evaluate_rigs import EvaluateRigsConfig
 from pipelines.fields import FieldsConfig
+from pipelines.fit_rig import FitConfig
 from pipelines.inspect_scene import InspectConfig
 from pipelines.progress import Progress
 from pipelines.reconstruct import ReconstructConfig
@@ -29,6 +32,7 @@ from pipelines.rig_verb import RigConfig
 from pipelines.still import RenderConfig, SampleConfig
 from pipelines.synth import SynthConfig
 from pipelines.train_fields import TrainFieldsConfig
+from pipelines.verify_dynamics import VerifyDynamicsConfig
 from splatanim.errors import InputError, OutputError
 
 Bench = (
@@ -36,7 +40,10 @@ Bench = (
     | Annotated[BenchStepConfig, subcommand("step")]
     | Annotated[EvaluateFieldsConfig, subcommand("fields")]
     | Annotated[EvaluatePaprConfig, subcommand("papr")]
+    | Annotated[EvaluateFitConfig, subcommand("fit")]
     | Annotated[EvaluateDynamicsConfig, subcommand("dynamics")]
+    | Annotated[EvaluateComplementaryConfig, subcommand("complementary")]
+    | Annotated[VerifyDynamicsConfig, subcommand("verify")]
     | Annotated[EvaluateRigsConfig, subcommand("rigs")]
 )
 Command = (
@@ -47,6 +54,7 @@ Command = (
     | Annotated[ConvertConfig, subcommand("convert")]
     | Annotated[RigConfig, subcommand("rig")]
     | Annotated[ReconstructConfig, subcommand("reconstruct")]
+    | Annotated[FitConfig, subcommand("fit")]
     | Annotated[SynthConfig, subcommand("synth")]
     | Annotated[FieldsConfig, subcommand("fields")]
     | Annotated[TrainFieldsConfig, subcommand("train-fields")]
@@ -61,6 +69,10 @@ def _animate(config: AnimateConfig) -> str:
 
     if config.scene_schema:
         return schema_tables()
+    if config.is_rigged:
+        from pipelines.rigged_verb import animate_with_rig
+
+        return animate_with_rig(config, Progress(None))
     if config.is_scene:
         return animate_scene_file(config, Progress(None))
     result = animate(config, Progress(None))
@@ -99,6 +111,12 @@ def _reconstruct(config: ReconstructConfig) -> str:
     return reconstruct(config, Progress(None))
 
 
+def _fit(config: FitConfig) -> str:
+    from pipelines.fit_rig import fit_rig
+
+    return fit_rig(config, Progress(None))
+
+
 def _synth(config: SynthConfig) -> str:
     from pipelines.synth import synth
 
@@ -135,6 +153,18 @@ def _bench_dynamics(config: EvaluateDynamicsConfig) -> str:
     return evaluate_dynamics(config, Progress(None))
 
 
+def _bench_verify(config: VerifyDynamicsConfig) -> str:
+    from pipelines.verify_dynamics import verify_dynamics
+
+    return verify_dynamics(config)
+
+
+def _bench_complementary(config: EvaluateComplementaryConfig) -> str:
+    from pipelines.evaluate_complementary import evaluate_complementary
+
+    return evaluate_complementary(config, Progress(None))
+
+
 def _bench_papr(config: EvaluatePaprConfig) -> str:
     from pipelines.evaluate_papr import evaluate_papr
 
@@ -145,6 +175,12 @@ def _bench_rigs(config: EvaluateRigsConfig) -> str:
     from pipelines.evaluate_rigs import evaluate_rigs
 
     return evaluate_rigs(config, Progress(None))
+
+
+def _bench_fit(config: EvaluateFitConfig) -> str:
+    from pipelines.evaluate_rigpapr import evaluate_fit
+
+    return evaluate_fit(config, Progress(None))
 
 
 def _bench_raster(config: BenchRaster) -> str:
@@ -170,12 +206,16 @@ ACTIONS: dict[type, Callable[[Any], str]] = {
     BenchStepConfig: _bench_step,
     RigConfig: _rig,
     ReconstructConfig: _reconstruct,
+    FitConfig: _fit,
     SynthConfig: _synth,
     FieldsConfig: _fields,
     TrainFieldsConfig: _train_fields,
     EvaluateFieldsConfig: _bench_fields,
     EvaluatePaprConfig: _bench_papr,
+    EvaluateComplementaryConfig: _bench_complementary,
+    EvaluateFitConfig: _bench_fit,
     EvaluateDynamicsConfig: _bench_dynamics,
+    VerifyDynamicsConfig: _bench_verify,
     EvaluateRigsConfig: _bench_rigs,
 }
 

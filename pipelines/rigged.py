@@ -19,6 +19,7 @@ from jaxtyping import Float64, Int64
 
 from pipelines.progress import Progress
 from pipelines.rigged_export import parse_exports, sequence_writer, write_models
+from pipelines.rigged_ground import ground_plane, swept_boxes
 from splatanim.data import Splats
 from splatanim.errors import InputError
 from splatanim.formats.atomic import atomic_path
@@ -179,6 +180,10 @@ def _check(config: RiggedConfig) -> None:
         chosen_material(config)
         if not 0.0 <= config.leak <= 1.0:
             raise InputError(f"--leak {config.leak:g}: a number from 0 to 1 is needed.")
+        if config.functions < 1:
+            raise InputError(f"--functions {config.functions}: at least one is needed (48 is usual).")
+        if not 0 < config.object_size < 1e6:
+            raise InputError(f"--object-size {config.object_size:g}: a positive number of metres is needed.")
     if config.output.suffix.lower() != ".mp4":
         raise InputError(f"{config.output}: only .mp4 can be written. Give a name such as walk.mp4.")
     for option, value in (("--fps", config.fps), ("--seconds", 1.0 if config.seconds is None else config.seconds)):
@@ -324,32 +329,3 @@ def film_actor(
             export(k, moved)
             tick()
     return [*notes, *([video.note] if video.note else [])]
-
-
-def swept_boxes(
-    actor: Actor, transforms: Float64[np.ndarray, "t j 4 4"]
-) -> tuple[Float64[np.ndarray, "t 3"], Float64[np.ndarray, "t 3"]]:
-    """The bounding box of the posed splats in every frame (coordinates of ``Splats.means``), from some
-    thousands of them."""
-    from splatanim.rig.skinning import blend_points
-
-    rows = np.arange(0, len(actor.rigged.splats), max(1, len(actor.rigged.splats) // 4000))
-    points, skin = actor.rigged.splats.means[rows].astype(np.float64), actor.rigged.skin.select(rows)
-    posed = [blend_points(points, skin, actor.rigged.local(t), actor.rigged.method) for t in transforms]
-    low, high = np.stack([p.min(axis=0) for p in posed]), np.stack([p.max(axis=0) for p in posed])
-    return low, high
-
-
-def ground_plane(up: tuple[float, float, float], low: np.ndarray, high: np.ndarray):
-    """An infinite floor at the height that the lowest points stay above in nine frames of ten."""
-    from splatanim.render.camera import box_corners
-    from splatanim.render.stage import StagePlane
-
-    normal = np.asarray(up, np.float64)
-    corners = box_corners(low, high)
-    lowest = (corners.reshape(len(low), 8, 3) @ normal).min(axis=1)
-    height = float(np.quantile(lowest, 0.1))
-    middle = 0.5 * (corners.min(axis=0) + corners.max(axis=0))
-    first = np.eye(3)[int(np.argmin(np.abs(normal)))]
-    frame = np.stack([first, np.cross(normal, first), normal])
-    return StagePlane(middle - (middle @ normal - height) * normal, frame, (np.inf, np.inf))

@@ -10,8 +10,7 @@ import numpy as np
 from jaxtyping import Float64, Int
 
 from pipelines.field_pictures import shade_of
-from pipelines.objects import Object, mesh_object, read_object, surface_of
-from pipelines.objects import form_of
+from pipelines.objects import Object, form_of, mesh_object, read_object, surface_of
 from splatanim.data import Cubature, Frame, Mesh, Splats
 from splatanim.dynamics.scene import SceneError, SceneObject, Scenery
 from splatanim.errors import InputError

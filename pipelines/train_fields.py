@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from splatanim.field.train import TrainConfig, Training
 
 
-_COMPLEMENTARY = 1000.0  # weight of eq. 22 in eq. 23: the share is squared, and small to begin with
+# Weight of eq. 22 in eq. 23: the share is squared, and small to begin with. ConFIG lets each loss fall at the same
+# relative pace, by which the share stood at 0.30 after 300 steps; in the plain sum it fell to 0.08 within ten minutes.
+_COMPLEMENTARY = 3000.0
 
 
 @dataclass(frozen=True)
@@ -148,6 +150,8 @@ def resolve(config: TrainFieldsConfig) -> tuple[ModelConfig, TrainConfig]:
             sizes: dict[str, Any] = {"batch": config.batch or 4, "points": config.points or 1000, "rate": 5e-4}
         else:
             sizes = {"batch": config.batch or 2, "points": config.points or 512, "rate": 1e-3}
+        if config.complementary:
+            sizes |= {"points": config.points or 256, "gram": 1024, "rate": 2 * sizes["rate"], "config": False}
         weight = _COMPLEMENTARY if config.complementary else 0.0
         return model, TrainConfig(**common, **sizes, last_rate=5e-5, w_orthogonal=0.02, w_complementary=weight)
     model = dataclasses.replace(model, fields=32, oni=False, warp=16, affine=True, direct=True)

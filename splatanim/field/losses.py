@@ -42,8 +42,8 @@ def complementarity(
 ) -> Float[Tensor, ""]:
     """Eq. 22: |J^T B|_F^2, over |J|_F^2 |B|_F^2, so that it depends on neither the number of points nor of bones.
 
-    J has the columns w_b [X; 1] of a rig's weights and B those of the fields, W_i [X; 1] (eq. 20); both stand for
-    three columns each, one an axis, with the same products. Its root is what is reported.
+    J has the columns w_b [X; 1] of a rig's weights and B those of the fields, W_i [X; 1] (eq. 20). Each stands for
+    three columns, one an axis; of those full matrices the quotient is a third of this.
     """
     homogeneous = torch.cat([points, torch.ones_like(points[..., :1])], dim=-1)
     rig = (bones[..., :, None] * homogeneous[..., None, :]).flatten(2)

@@ -9,7 +9,7 @@ import numpy as np
 from splatanim.data import Material
 from splatanim.dynamics.standing import standing_stiffness
 from splatanim.dynamics.terms import Elasticity
-from tests.dynamics.models import G, SOFT, box_model
+from tests.dynamics.models import SOFT, G, box_model
 
 UP = np.array([1.0, 0.0, 0.0])
 
