@@ -87,8 +87,11 @@ def convert(config: ConvertConfig) -> str:
 
     Raises :class:`InputError` for options that do not fit the files, ``OutputError`` where nothing can be written.
     """
+    from pipelines.render_papr import asset_to_points
     from splatanim.formats import WRITERS
 
+    if str(config.source).lower().endswith(".papr.safetensors"):
+        return asset_to_points(config.source, config.output)
     suffix = config.output.suffix.lower()
     if suffix not in WRITERS:
         raise InputError(f"{config.output}: {suffix or 'no suffix'} cannot be written. Write {', '.join(WRITERS)}.")

@@ -216,7 +216,7 @@ def save_rows(path: Path, rows: list[np.ndarray]) -> None:
 
 def reposing_study(config: EvaluatePaprConfig, progress: Progress) -> tuple[dict[str, object], str]:
     """Each subject's asset, and splats on its true surface, under the true motion; novel cameras."""
-    from pipelines.papr_reposing import measure, posed_papr, posed_splats, read_motion, surface_splats
+    from pipelines.papr_reposing import attach_cloud, measure, posed_papr, posed_splats, read_motion, surface_splats
     from pipelines.reconstruct import split_views
     from rigpapr.asset import read_asset
     from rigpapr.dataset import read_dataset
@@ -233,11 +233,12 @@ def reposing_study(config: EvaluatePaprConfig, progress: Progress) -> tuple[dict
         if not asset.is_file():
             raise InputError(f"{asset} is missing: run --study quality first, with the same output folder.")
         cloud, motion = read_asset(asset), read_motion(folder)
+        attached = attach_cloud(cloud, motion)
         splats = surface_splats(motion, split_views(read_dataset(folder), config.holdout)[0])
         papr, peer = [], []
         with progress.bar(f"{folder.name}, posed", len(motion)) as tick:
             for frame in range(len(motion)):
-                papr.append(measure(posed_papr(cloud, motion, frame), motion, frame))
+                papr.append(measure(posed_papr(cloud, attached, motion, frame), motion, frame))
                 peer.append(measure(posed_splats(splats, motion, frame), motion, frame))
                 tick()
         found[folder.name] = {"papr": [asdict(row) for row in papr], "splats": [asdict(row) for row in peer]}
@@ -248,7 +249,7 @@ def reposing_study(config: EvaluatePaprConfig, progress: Progress) -> tuple[dict
         for frame in (0, len(motion) // 2, worst):
             truth = motion.picture(name, frame)[0]
             shown = [
-                dict(posed_papr(cloud, motion, frame))[name][0],
+                dict(posed_papr(cloud, attached, motion, frame))[name][0],
                 dict(posed_splats(splats, motion, frame))[name][0],
             ]
             rows.append(np.concatenate([truth, *(image.clip(0, 1) for image in shown)], axis=1))

@@ -1,7 +1,8 @@
 """The re-posing study: a cloud, and splats of the same subject, under the subject's true motion.
 
-PAPR points move with the nearest place on the true surface. The splats lie on that surface and push their
-covariances forward by its triangles' exact maps, so that what is left of errors is the representation's.
+PAPR points move with the closest place on the true surface (:mod:`pipelines.papr_follow`). The splats lie on that
+surface and push their covariances forward by its triangles' exact maps, so that what is left of errors is the
+representation's.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float, Float64
+from jaxtyping import Float64
 
+from pipelines.papr_follow import Attachment, attach, carried
 from rigpapr.cloud import PaprCloud
 from rigpapr.dataset import View
 from rigpapr.initialisation import colours_from_views, in_picture, project
@@ -35,9 +37,12 @@ _TRIAL_ROUNDS, _ROUNDS = 3, 8  # of colour fitting: per inset, and for the best
 
 @dataclass(frozen=True)
 class Motion:
-    """The truth: surface samples of every frame (T, S, 3), their triangles' edges and unit normals as columns
-    (T, S, 3, 3), the joints (T, J, 3), and what novel cameras saw."""
+    """The truth: the mesh at rest and its vertices in every frame (T, V, 3); samples of its surface in every frame
+    (T, S, 3), their triangles' edges and unit normals as columns (T, S, 3, 3); the joints (T, J, 3), and what novel
+    cameras saw."""
 
+    mesh: Mesh
+    vertices: Float64[np.ndarray, "t v 3"]
     surface: Float64[np.ndarray, "t s 3"]
     frames: Float64[np.ndarray, "t s 3 3"]
     joints: Float64[np.ndarray, "t j 3"]
@@ -72,8 +77,18 @@ def read_motion(folder: Path) -> Motion:
     joints = json.loads((folder / "video.json").read_text(encoding="utf-8")).get("joint_positions", [])
     cameras = read_cameras(folder / "novel.json", size=(int(novel["w"]), int(novel["h"]))).cameras
     names = [camera["name"] for camera in novel["cameras"]]
-    surface, frames = _samples(Mesh(vertices[0], faces), vertices)
-    return Motion(surface, frames, _joints(joints, len(vertices)), dict(zip(names, cameras)), folder, novel["pattern"])
+    mesh = Mesh(vertices[0], faces)
+    surface, frames = _samples(mesh, vertices)
+    return Motion(
+        mesh,
+        vertices,
+        surface,
+        frames,
+        _joints(joints, len(vertices)),
+        dict(zip(names, cameras)),
+        folder,
+        novel["pattern"],
+    )
 
 
 def _samples(mesh: Mesh, vertices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -96,29 +111,6 @@ def _joints(joints: object, frames: int) -> np.ndarray:
     except (TypeError, ValueError):
         return np.empty((frames, 0, 3))
     return array if array.ndim == 3 and len(array) == frames else np.empty((frames, 0, 3))
-
-
-def follow(
-    points: Float[np.ndarray, "n 3"],
-    surface: Float64[np.ndarray, "t s 3"],
-    frames: Float64[np.ndarray, "t s 3 3"],
-    frame: int,
-) -> tuple[Float64[np.ndarray, "n 3"], Float64[np.ndarray, "n 3 3"]]:
-    """Points at rest (frame 0) carried along to ``frame``: positions and rotations (N, 3, 3).
-
-    Each keeps its offset from the nearest surface sample, turned by the rotation nearest to the map of that sample's
-    triangle. (Means over several samples mix limbs that touch at rest.)
-    """
-    from scipy.spatial import cKDTree
-
-    points = np.asarray(points, np.float64)
-    _, near = cKDTree(surface[0]).query(points)
-    u, _, vt = np.linalg.svd(frames[frame, near] @ np.linalg.inv(frames[0, near]))
-    sign = np.ones((len(points), 3))
-    sign[:, 2] = np.sign(np.linalg.det(u) * np.linalg.det(vt))
-    rotations = (u * sign[:, None]) @ vt
-    offset = (points - surface[0, near])[..., None]
-    return surface[frame, near] + (rotations @ offset)[..., 0], rotations
 
 
 def surface_splats(motion: Motion, views: Sequence[View]) -> Splats:
@@ -205,12 +197,16 @@ class PosedFrame:
 Picture = tuple[np.ndarray, np.ndarray]  # rgb, alpha
 
 
-def posed_papr(cloud: PaprCloud, motion: Motion, frame: int) -> Iterator[tuple[str, Picture]]:
-    """The cloud in one frame's pose from every novel camera."""
+def attach_cloud(cloud: PaprCloud, motion: Motion) -> Attachment:
+    """The cloud's points on the true surface at rest."""
+    return attach(cloud.world_positions.detach().cpu().numpy(), motion.mesh)
+
+
+def posed_papr(cloud: PaprCloud, attachment: Attachment, motion: Motion, frame: int) -> Iterator[tuple[str, Picture]]:
+    """The cloud in one frame's pose from every novel camera; ``attachment`` from :func:`attach_cloud`."""
     import torch
 
-    points = cloud.world_positions.detach().cpu().numpy().astype(np.float64)
-    positions, rotations = follow(points, motion.surface, motion.frames, frame)
+    positions, rotations = carried(attachment, motion.mesh, motion.vertices[frame])
     moved, turned = torch.from_numpy(positions).float(), torch.from_numpy(rotations).float()
     for name, camera in motion.cameras.items():
         picture = render(cloud, camera, positions=moved, rotations=turned)
