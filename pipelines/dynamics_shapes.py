@@ -25,7 +25,7 @@ from splatanim.errors import InputError, require
 SAG = 0.1  # of the free end in the linear static answer, in object sizes: what sets the stiffness
 TIP = 0.1  # share of the length, at the free end, whose mean displacement is compared
 BASE = Material("rubbery", 1e5, 0.3, 1000.0, stretch_limit=4.0)
-SHAPES = ("animal_fish.ply", "human_hand_closed.ply", "animal_spot.ply", "animal_koala_low_resolution.ply")
+SHAPES = ("vehicle_plane.ply", "human_hand_closed.ply", "animal_spot.ply", "animal_koala_low_resolution.ply")
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from pipelines.progress import Progress
 from splatanim.errors import InputError
 
 Engine = Literal["ours", "fem", "mpm"]
+_FAILURES = (InputError, ValueError, ArithmeticError, MemoryError, OSError)  # of one row, which the others survive
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class EvaluateDynamicsConfig:
     threads in turn. Tetrahedra are kept in the output folder, so that a second run is quick.
 
     Args:
-        folder: The folder of closed meshes (animal_fish.ply, human_hand_closed.ply, ...).
+        folder: The folder of closed meshes (vehicle_plane.ply, human_hand_closed.ply, ...).
         output: Where tables and tetrahedra go.
         engines: What to time.
         sizes: Vertices of the objects; the first size goes with the first shape, and so on round.
@@ -56,7 +57,7 @@ class EvaluateDynamicsConfig:
     same: str = "animal_spot.ply"
     steps: int = 60
     h: float = 1 / 120
-    seconds: float = 25.0
+    seconds: float = 20.0
     handles: int = 16
     cantilever: bool = True
     seed: int = 0
@@ -68,8 +69,6 @@ def evaluate_dynamics(config: EvaluateDynamicsConfig, progress: Progress | None 
     Raises :class:`InputError` for empty lists, steps too few to time, or when no object could be prepared.
     """
     from pipelines.dynamics_cantilever import cantilever
-    from pipelines.dynamics_report import markdown
-    from splatanim.formats.atomic import atomic_path
 
     progress = progress or Progress()
     if not (config.engines and config.sizes and config.shapes):
@@ -83,33 +82,48 @@ def evaluate_dynamics(config: EvaluateDynamicsConfig, progress: Progress | None 
             results["cantilever"] = cantilever(config.handles)
     objects: list[dict[str, object]] = []
     failures: list[str] = []
-    text = ""
+    results |= {"objects": objects, "failures": failures}
     if config.same and "ours" in config.engines:
         results["same_shape"] = _same_shape(config, failures)
+    text = _write(results, config.output)
     with progress.bar("engines", len(config.sizes) * len(config.engines)) as tick:
         for number, size in enumerate(config.sizes):
             file = config.shapes[number % len(config.shapes)]
-            try:
-                problem = make_problem(config.folder / file, size, config.handles, config.seed)
-            except InputError as error:
-                failures.append(f"{file} with {size} vertices: {error}")
-                continue
-            runs = []
-            for engine in config.engines:
-                try:
-                    runs.append(_run(engine, problem, config))
-                except InputError as error:
-                    failures.append(f"{engine} on {file} with {size} vertices: {error}")
-                tick()
-            objects.append(_row(problem, runs))
-            results |= {"objects": objects, "failures": failures}
-            text = markdown(results)
-            with atomic_path(config.output / "dynamics.json") as path:
-                path.write_text(json.dumps(results, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-            with atomic_path(config.output / "dynamics.md") as path:
-                path.write_text(text + "\n", encoding="utf-8")
+            problem = _prepared(config, file, size, failures)
+            if problem is not None:
+                runs = []
+                for engine in config.engines:
+                    try:
+                        runs.append(_run(engine, problem, config))
+                    except _FAILURES as error:
+                        failures.append(f"{engine} on {file} with {size} vertices: {error}")
+                    tick()
+                objects.append(_row(problem, runs))
+            text = _write(results, config.output)
     if not objects:
         raise InputError("bench dynamics: no object could be prepared.\n" + "\n".join(f"  {f}" for f in failures))
+    return text
+
+
+def _prepared(config: EvaluateDynamicsConfig, file: str, size: int, failures: list[str]) -> Problem | None:
+    """The problem, or None and a line of ``failures``."""
+    try:
+        return make_problem(config.folder / file, size, config.handles, config.seed)
+    except _FAILURES as error:
+        failures.append(f"{file} with {size} vertices: {error}")
+        return None
+
+
+def _write(results: dict[str, object], output: Path) -> str:
+    """Both files as far as things have got; returns the Markdown."""
+    from pipelines.dynamics_report import markdown
+    from splatanim.formats.atomic import atomic_path
+
+    text = markdown(results)
+    with atomic_path(output / "dynamics.json") as path:
+        path.write_text(json.dumps(results, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    with atomic_path(output / "dynamics.md") as path:
+        path.write_text(text + "\n", encoding="utf-8")
     return text
 
 
@@ -117,10 +131,8 @@ def _same_shape(config: EvaluateDynamicsConfig, failures: list[str]) -> list[dic
     """The reduced model of one shape at every size: what is left is the effect of the number of vertices."""
     runs = []
     for size in config.sizes:
-        try:
-            problem = make_problem(config.folder / config.same, size, config.handles, config.seed)
-        except InputError as error:
-            failures.append(f"{config.same} with {size} vertices: {error}")
+        problem = _prepared(config, config.same, size, failures)
+        if problem is None:
             continue
         run = run_ours(problem, config.steps, config.h)
         runs.append(

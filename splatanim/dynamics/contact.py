@@ -69,24 +69,43 @@ class PlaneContact:
         self.margin = _MARGIN * model.size
         speed = np.sqrt(2.0 * max(gravity, 1.0) * model.size)
         self.stiffness = model.mass * (speed / self.margin) ** 2  # one point alone stops the fall within the margin
+        self._finite = bool(np.isfinite(plane.half_extents).any())
         # a half-space has no far side: whatever fell through it in one long step is pushed back
-        self._thickness = 0.25 * model.size if np.isfinite(plane.half_extents).any() else np.inf
+        self._thickness = 0.25 * model.size if self._finite else np.inf
         self._stick = STICK_SPEED * np.sqrt(max(gravity, 1.0) * model.size)
         n = len(model.contact_rest)
-        self._held_part = np.zeros((n, 3))
+        self._steepest = float(np.linalg.norm(model.contact_shape, axis=1).max())
+        self._held_part = np.zeros((n, 3))  # what y does not move, and the anchors, both in the plane's frame
         self._start = np.zeros((n, 3))
+        self._cached: tuple[bytes, tuple[np.ndarray, np.ndarray, np.ndarray]] | None = None
+        self._clear = np.zeros(model.dof), 0.0
+        self._loaded = np.zeros(0, np.int64)
         self._centre = plane.point
         self._frame = plane.frame()
         self._load = np.zeros(n)
         self._epsilon = 1.0
 
     def begin_step(self, step: Step) -> None:
-        model = self._model
-        self._held_part = model.contact_rest + model.contact_held @ step.held_next.T
+        model, frame = self._model, self._frame
         self._centre = self._plane.centre(step.target_time)
-        self._start = model.contact_positions(*step.anchors()) + self._travel(step)
+        self._held_part = (model.contact_rest + model.contact_held @ step.held_next.T - self._centre) @ frame.T
+        self._start = (model.contact_positions(*step.anchors()) + self._travel(step) - self._centre) @ frame.T
         self._epsilon = self._stick * step.span
-        self._load = self.stiffness * self._active(step.y)[1]
+        self._cached = None
+        height = self._held_part[:, 2] + model.contact_shape @ (frame[2] @ step.y.reshape(3, -1))
+        self._clear = step.y, (float(height.min()) - self.margin) / self._steepest
+        self._load, self._loaded = np.zeros(len(height)), np.zeros(0, np.int64)
+        if not self._apart(step.y):
+            self._take(self.stiffness * self._active(step.y)[1])
+
+    def _take(self, load: np.ndarray) -> None:
+        self._load = load
+        self._loaded = np.flatnonzero(load) if self._friction > 0 else np.zeros(0, np.int64)
+
+    def _apart(self, y: Vector) -> bool:
+        """Whether all contact points are surely over the margin, from how far y is from where the step began."""
+        start, free = self._clear
+        return free > 0 and float(np.linalg.norm(y - start)) < free
 
     def relag(self, y: Vector) -> bool:
         """Take the loads at ``y`` for friction; whether they differ so much that the step should be solved again.
@@ -97,7 +116,7 @@ class PlaneContact:
         load = self.stiffness * self._active(y)[1]
         if self._friction == 0 or not load_changed(float(self._load.sum()), float(load.sum())):
             return False
-        self._load = load
+        self._take(load)
         return True
 
     def _travel(self, step: Step) -> np.ndarray:
@@ -113,59 +132,66 @@ class PlaneContact:
         return np.where(inside, local[:, 2], np.inf)
 
     def _active(self, y: Vector) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Positions, depth below the margin (zero where inactive), and the active rows."""
-        x = self._held_part + self._model.contact_shape @ y.reshape(3, -1).T
-        local = (x - self._centre) @ self._frame.T
-        depth = np.maximum(self.margin - local[:, 2], 0.0)
-        over = (np.abs(local[:, :2]) <= self._plane.half_extents).all(axis=1) & (local[:, 2] > -self._thickness)
-        depth = np.where(over, depth, 0.0)
-        return x, depth, np.flatnonzero(depth)
+        """Positions in the plane's frame (s, 3), depth below the margin (zero where inactive), and the active rows."""
+        key = y.tobytes()
+        if self._cached is None or self._cached[0] != key:
+            local = self._held_part + self._model.contact_shape @ (self._frame @ y.reshape(3, -1)).T
+            depth = np.maximum(self.margin - local[:, 2], 0.0)
+            rows = np.flatnonzero(depth)
+            if len(rows) and self._finite:
+                beside = (np.abs(local[rows, :2]) > self._plane.half_extents).any(axis=1)
+                depth[rows[beside | (local[rows, 2] <= -self._thickness)]] = 0.0
+                rows = np.flatnonzero(depth)
+            self._cached = key, (local, depth, rows)
+        return self._cached[1]
 
-    def _slip(self, x: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        slip = (x[rows] - self._start[rows]) @ self._frame[:2].T
-        return slip, np.linalg.norm(slip, axis=1)
+    def _slip(self, local: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        slip = local[self._loaded, :2] - self._start[self._loaded, :2]
+        return slip, np.sqrt(slip[:, 0] ** 2 + slip[:, 1] ** 2)
 
     def energy(self, y: Vector) -> float:
-        x, depth, rows = self._active(y)
+        if not len(self._loaded) and self._apart(y):
+            return 0.0
+        local, depth, rows = self._active(y)
         total = 0.5 * self.stiffness * float(depth[rows] @ depth[rows])
-        loaded = np.flatnonzero(self._load)
-        if len(loaded) and self._friction > 0:
-            _, u = self._slip(x, loaded)
-            total += self._friction * float(self._load[loaded] @ coulomb(u, self._epsilon)[0])
+        if len(self._loaded):
+            _, u = self._slip(local)
+            total += self._friction * float(self._load[self._loaded] @ coulomb(u, self._epsilon)[0])
         return total
 
     def gradient(self, y: Vector) -> Vector:
-        x, depth, rows = self._active(y)
-        force = np.zeros_like(x)
-        force[rows] = -self.stiffness * depth[rows, None] * self._frame[2]
-        loaded = np.flatnonzero(self._load)
-        if len(loaded) and self._friction > 0:
-            slip, u = self._slip(x, loaded)
-            pull = self._friction * self._load[loaded] * coulomb(u, self._epsilon)[1]
-            force[loaded] += (pull[:, None] * slip) @ self._frame[:2]
-        return np.ascontiguousarray((self._model.contact_shape.T @ force).T).ravel()
+        if not len(self._loaded) and self._apart(y):
+            return np.zeros_like(y)
+        local, depth, rows = self._active(y)
+        shape = self._model.contact_shape
+        force = np.zeros((3, shape.shape[1]))  # in the plane's frame
+        force[2] = -self.stiffness * (depth[rows] @ shape[rows])
+        if len(self._loaded):
+            slip, u = self._slip(local)
+            pull = self._friction * self._load[self._loaded] * coulomb(u, self._epsilon)[1]
+            force[:2] = (pull[:, None] * slip).T @ shape[self._loaded]
+        return (self._frame.T @ force).ravel()
 
     def hessian(self, y: Vector, psd: bool = True) -> Matrix:
-        x, _, rows = self._active(y)
         k = self._model.contact_shape.shape[1]
-        out = np.zeros((3, k, 3, k))
-        normal = self._frame[2]
+        if not len(self._loaded) and self._apart(y):
+            return np.zeros((3 * k, 3 * k))
+        local, _, rows = self._active(y)
+        blocks = np.zeros((3, 3, k, k))  # in the plane's frame
         shape = self._model.contact_shape[rows]
-        block = self.stiffness * (shape.T @ shape)
-        out += np.einsum("r,s,kl->rksl", normal, normal, block)
-        loaded = np.flatnonzero(self._load)
-        if len(loaded) and self._friction > 0:
-            slip, u = self._slip(x, loaded)
+        blocks[2, 2] = self.stiffness * (shape.T @ shape)
+        if len(self._loaded):
+            slip, u = self._slip(local)
             _, ratio, curve = coulomb(u, self._epsilon)
             direction = slip / np.maximum(u, 1e-300)[:, None]
-            load = self._friction * self._load[loaded]
-            shape = self._model.contact_shape[loaded]
-            for a in range(2):
-                for b in range(2):
-                    w = load * ((curve - ratio) * direction[:, a] * direction[:, b] + (ratio if a == b else 0.0))
-                    block = shape.T @ (w[:, None] * shape)
-                    out += np.einsum("r,s,kl->rksl", self._frame[a], self._frame[b], block)
-        return out.reshape(3 * k, 3 * k)
+            load = self._friction * self._load[self._loaded]
+            shape = self._model.contact_shape[self._loaded]
+            for a, b in ((0, 0), (0, 1), (1, 1)):
+                w = load * ((curve - ratio) * direction[:, a] * direction[:, b] + (ratio if a == b else 0.0))
+                blocks[a, b] = shape.T @ (w[:, None] * shape)
+            blocks[1, 0] = blocks[0, 1]
+        turned = np.tensordot(self._frame, np.tensordot(self._frame, blocks, (0, 1)), (0, 1))
+        return np.ascontiguousarray(turned.transpose(0, 2, 1, 3)).reshape(3 * k, 3 * k)
 
 
 def coulomb(

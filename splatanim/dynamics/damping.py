@@ -37,7 +37,6 @@ class RayleighDamping:
         self._model = model
         self._alpha, self._mu, self._lam = alpha, beta * mu * weight, beta * lam * weight
         self._strains = beta > 0
-        self._slope_points = model.slope.reshape(len(model.rest), 3, -1)
         self._coupling = model.shape.T @ (model.masses[:, None] * model.held_shape)
         self._hessian: np.ndarray = np.zeros((model.dof, model.dof))
         self._anchor, self._force = np.zeros(model.dof), np.zeros(model.dof)
@@ -55,7 +54,7 @@ class RayleighDamping:
             return
         f = model.deformation_gradients(free, held)
         tangent = _viscous_tangents(f, self._mu / span, self._lam / span)
-        self._hessian += assemble_tangents(tangent, model.slope, self._slope_points)
+        self._hessian += assemble_tangents(tangent, model.slope)
         if drift.any():
             rate = (model.held_slope @ drift.T).reshape(-1, 3, 3).transpose(0, 2, 1)
             stress = np.einsum("qrcsd,qsd->qrc", tangent, rate)

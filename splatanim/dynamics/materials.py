@@ -257,13 +257,12 @@ def stresses_and_tangents(model, f, volumes, mu, lam, limit, project):
 
 
 @njit(cache=True)
-def spread_tangents(tangent, gradients):
+def spread_tangents(tangent, gradients, out):
     """B[pair, q, c, k] = sum_d C_q[(r, c), (s, d)] G_q[d, k] for the six pairs r <= s: the factors of the Hessian.
 
-    tangent (Q, 3, 3, 3, 3), gradients (Q, 3, K) -> (Q, 3, 6, K), so that H_rs = sum_qc G_qc^T B_qc[pair].
+    tangent (Q, 3, 3, 3, 3), gradients (Q, 3, K) -> out (Q, 3, 6, K), so that H_rs = sum_qc G_qc^T B_qc[pair].
     """
     n, _, k = gradients.shape
-    out = np.empty((n, 3, 6, k))
     for q in range(n):
         pair = 0
         for r in range(3):
@@ -273,4 +272,3 @@ def spread_tangents(tangent, gradients):
                     for i in range(k):
                         out[q, c, pair, i] = x * gradients[q, 0, i] + y * gradients[q, 1, i] + z * gradients[q, 2, i]
                 pair += 1
-    return out

@@ -207,7 +207,10 @@ def _squash(body: Body, pin: str | None) -> Direction:
 
     plate = Plane(body.at(1.0) + clear * body.up, -body.up, body.side, shift=depth)
     planes = (plate,) if body.held else (floor(body), plate)
-    return Direction(_hold(body, pin, "bottom"), planes)
+    # Under a third of compression a sharp hold makes soft bodies give way beside it, from under the plate.
+    held = _hold(body, pin, "bottom")
+    soft = tuple(dataclasses.replace(region, width=2.0 * region.width) for region in held[len(body.held) :])
+    return Direction((*held[: len(body.held)], *soft), planes)
 
 
 def _twist(body: Body, pin: str | None) -> Direction:

@@ -74,9 +74,10 @@ def minimise(
     """Minimise the sum of ``terms`` and ``sharp`` from ``start`` by Newton's method with a backtracking line search.
 
     The exact Hessian is used wherever it is positive definite, for quadratic convergence, and the projected one
-    elsewhere, for a descent direction. ``sharp`` terms are cheap and have kinks that a quadratic misses (contact,
-    friction): each iteration minimises the quadratic model of ``terms`` plus the sharp terms as they are (a proximal
-    Newton step; Lee, Sun & Saunders 2014), so that the expensive Hessian is not spent on sorting out contacts.
+    elsewhere, for a descent direction; one that brought the end within a step or two is kept for those. ``sharp``
+    terms are cheap beside ``terms`` and have kinks that a quadratic misses (planes, friction): each iteration
+    minimises the quadratic model of ``terms`` plus the sharp terms as they are (a proximal Newton step; Lee, Sun &
+    Saunders 2014), so that the expensive Hessian is not spent on sorting out contacts.
 
     Converged means |gradient of the whole * unit| <= tolerance, at the point that is returned. ``unit`` makes the
     gradient comparable across scales (and, one a coordinate, across bodies): the simulator passes h^2 / sqrt(mass),
@@ -89,6 +90,7 @@ def minimise(
     value = _energy(every, y)
     smooth = _gradient(terms, y)
     gradient = smooth + _gradient(sharp, y) if sharp else smooth
+    curvature, before, length = None, np.inf, 0.0
     for iteration in range(max_iterations + 1):
         residual = float(np.linalg.norm(gradient * unit))
         if not np.isfinite(residual):
@@ -97,8 +99,12 @@ def minimise(
             return y, NewtonReport(True, iteration, residual, "converged")
         if iteration == max_iterations:
             break
-        step = _step(terms, sharp, y, smooth, 0.1 * tolerance, unit)
-        step *= _longest(every, y, step)
+        if curvature is None or length < 1.0 or not _soon(before, residual, tolerance, curvature.used):
+            curvature = _curvature(terms, y)
+        before, curvature.used = residual, curvature.used + 1
+        step = _step(curvature, sharp, y, smooth, 0.1 * tolerance, unit)
+        share = _longest(every, y, step)
+        step *= share
         expected = float(smooth @ step) + _energy(sharp, y + step) - _energy(sharp, y)
         length, trial = _line_search(every, y, step, value, min(expected, 0.0))
         ahead = y + (length or 1.0) * step
@@ -111,6 +117,7 @@ def minimise(
                     return y, NewtonReport(True, iteration, residual, "converged")
                 return y, NewtonReport(False, iteration, residual, "the line search found no descent")
             trial = _energy(every, ahead)
+        length *= share
         y, value, smooth, gradient = ahead, trial, smooth_ahead, slope
     return y, NewtonReport(False, max_iterations, residual, f"stopped after {max_iterations} iterations")
 
@@ -123,22 +130,48 @@ def _gradient(terms: Sequence[Term], y: Vector) -> Vector:
     return np.add.reduce([term.gradient(y) for term in terms])
 
 
-def _step(
-    terms: Sequence[Term], sharp: Sequence[Term], y: Vector, gradient: Vector, tolerance: float, unit: float | Vector
-) -> Vector:
-    """The Newton step: -H^-1 g by Cholesky, or with sharp terms the minimiser of the model and them."""
+@dataclass
+class _Curvature:
+    """A Hessian, what solves with it, and the number of steps taken with it."""
+
+    hessian: Hessian
+    solve: Callable[[Vector], Vector]
+    used: int = 0
+
+
+def _curvature(terms: Sequence[Term], y: Vector) -> _Curvature:
+    """The Hessian at ``y``: exact where that is positive definite, projected elsewhere, shifted if need be."""
     for psd in (False, True):
         hessian = functools.reduce(operator.add, [term.hessian(y, psd) for term in terms])
         try:
-            solve = _factor(hessian)
-            break
+            return _Curvature(hessian, _factor(hessian))
         except LinAlgError:
             continue
-    else:
-        hessian, solve = _shifted(hessian)
+    return _Curvature(*_shifted(hessian))
+
+
+def _soon(before: float, residual: float, tolerance: float, used: int) -> bool:
+    """Whether one more step with the Hessian at hand should do, or two.
+
+    A whole step took the residual from ``before`` to ``residual``. Where Newton's method converges quadratically, the
+    next step with the old Hessian shrinks it by twice that ratio, any later one by as much as the last did.
+    """
+    ratio = residual / before * (2.0 if used == 1 else 1.0)
+    return ratio < 0.5 and residual * ratio**2 <= tolerance
+
+
+def _step(
+    curvature: _Curvature,
+    sharp: Sequence[Term],
+    y: Vector,
+    gradient: Vector,
+    tolerance: float,
+    unit: float | Vector,
+) -> Vector:
+    """The Newton step: -H^-1 g by Cholesky, or with sharp terms the minimiser of the model and them."""
     if not sharp:
-        return -solve(gradient)
-    model = _Quadratic(y, gradient, hessian)
+        return -curvature.solve(gradient)
+    model = _Quadratic(y, gradient, curvature.hessian)
     inner, _ = minimise([model, *sharp], y, tolerance=tolerance, unit=unit, max_iterations=60, min_iterations=1)
     return inner - y
 

@@ -17,8 +17,8 @@ from splatanim.dynamics.reduced import ReducedModel
 class Settings:
     """How time is cut: ``frames`` at ``fps``, each of ``substeps`` implicit steps of the ``integrator``.
 
-    A step that Newton's method does not solve within ``max_iterations`` is retaken as two of half its length, and
-    those again, up to ``max_halvings`` times.
+    A step that Newton's method does not solve within ``max_iterations`` (four times as many where bodies can touch) is
+    retaken as two of half its length, and those again, up to ``max_halvings`` times.
     """
 
     frames: int

@@ -19,6 +19,7 @@ from splatanim.dynamics.terms import Elasticity, Inertia, Step
 _TOLERANCE = 1e-6  # of the object's size: the displacement that the leftover force would cause in one step
 _ROUNDS = 24  # in which obstacles and held parts may be brought to where they should be, contact in their way
 _PUSH_ITERATIONS = 5  # of Newton's method in every other such round
+_PATIENCE = 4  # times as many iterations where contact between bodies is sorted out by them
 _STALLED = 0.02  # of the way, in four rounds: less is no progress
 
 
@@ -91,9 +92,11 @@ class Stepper:
 
         self._smooth = [ready(term, i) for i, body in enumerate(bodies) for term in body.terms]
         self._sharp = [ready(term, i) for i, body in enumerate(bodies) for term in body.planes]
+        self._patience = 1
         if contact is not None:
             contact.attach(self._offsets)
-            self._sharp.append(contact)
+            # Of bodies that touch, contact costs as much as elasticity: solving for it apart does not pay.
+            self._smooth, self._sharp, self._patience = [*self._smooth, *self._sharp, contact], [], _PATIENCE
         self._size = max(body.model.size for body in bodies)
         self.log = Log()
 
@@ -144,12 +147,13 @@ class Stepper:
             now = np.concatenate([step.y for step in steps])
             self._contact.begin_step(steps)
             start, arrived = self._brought(now, start, steps)
-        y, report = self._minimise(start, steps, self._settings.max_iterations)
+        iterations = self._patience * self._settings.max_iterations
+        y, report = self._minimise(start, steps, iterations)
         if not arrived:
             reason = "what is prescribed ran into a body that could not get out of its way"
             report = NewtonReport(False, report.iterations, report.residual, reason)
         if report.converged and self._relag(y):
-            y, again = self._minimise(y, steps, self._settings.max_iterations)
+            y, again = self._minimise(y, steps, iterations)
             report = NewtonReport(again.converged, report.iterations + again.iterations, again.residual, again.reason)
         return y, report
 
@@ -177,7 +181,7 @@ class Stepper:
                     break
                 earlier = fraction
             if count % 2:
-                y, _ = self._minimise(y, steps, _PUSH_ITERATIONS)
+                y, _ = self._minimise(y, steps, self._patience * _PUSH_ITERATIONS)
             ahead = contact.carried(y, 1.0 - fraction)
         contact.set_fraction(1.0)
         contact.give_way(y)

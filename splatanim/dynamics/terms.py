@@ -16,6 +16,8 @@ from splatanim.dynamics.reduced import ReducedModel
 Vector = Float64[np.ndarray, " n"]
 Matrix = Float64[np.ndarray, "n n"]
 
+_CHUNK = 128  # points that are summed at a time: their factors stay in the cache
+
 
 @dataclass
 class Step:
@@ -103,58 +105,71 @@ class Elasticity:
         mu, lam = model.material.lame
         factor = np.ones(len(model.rest)) if stiffness is None else np.asarray(stiffness, np.float64)
         self._model = model
-        self._law = (MODELS[model.material.model], mu * factor, lam * factor, model.material.stretch_limit)
-        self._slope = model.slope
-        self._slope_points = model.slope.reshape(len(model.rest), 3, -1)
+        self._kind = MODELS[model.material.model]
+        self._law = (mu * factor, lam * factor, model.material.stretch_limit)
         self._held = np.zeros((3, model.held_shape.shape[1]))
-        self._cached: tuple[bytes, bool, np.ndarray, np.ndarray] | None = None
+        self._cached: tuple[bytes, np.ndarray] | None = None
 
     def begin_step(self, step: Step) -> None:
         self._held = step.held_next
         self._cached = None
 
     def energy(self, y: Vector) -> float:
-        from splatanim.dynamics.materials import energies
+        from splatanim.dynamics import _neohookean_kernels, materials
 
-        model, mu, lam, limit = self._law
-        return energies(model, self._model.deformation_gradients(y, self._held), self._model.volumes, mu, lam, limit)
+        f, volumes = self._gradients(y), self._model.volumes
+        if self._kind == materials.MODELS["neohookean"]:
+            return _neohookean_kernels.energies(f, volumes, *self._law)
+        return materials.energies(self._kind, f, volumes, *self._law)
 
     def gradient(self, y: Vector) -> Vector:
-        stress, _ = self._derivatives(y, None)
+        from splatanim.dynamics import _neohookean_kernels, materials
+
+        f, volumes = self._gradients(y), self._model.volumes
+        if self._kind == materials.MODELS["neohookean"]:
+            stress = _neohookean_kernels.stresses(f, volumes, *self._law)
+        else:
+            stress, _ = materials.stresses_and_tangents(self._kind, f, volumes, *self._law, False)
         rows = stress.transpose(0, 2, 1).reshape(-1, 3)  # (3Q, 3): rows point-major, then c; columns r
-        return np.ascontiguousarray((self._slope.T @ rows).T).ravel()
+        return np.ascontiguousarray((self._model.slope.T @ rows).T).ravel()
 
     def hessian(self, y: Vector, psd: bool = True) -> Matrix:
-        return assemble_tangents(self._derivatives(y, psd)[1], self._slope, self._slope_points)
+        from splatanim.dynamics import _neohookean_kernels, materials
 
-    def _derivatives(self, y: Vector, psd: bool | None) -> tuple[np.ndarray, np.ndarray]:
-        """Stresses and tangents, shared by the gradient (psd None: any) and the Hessian of the same y."""
-        from splatanim.dynamics.materials import stresses_and_tangents
+        f, volumes = self._gradients(y), self._model.volumes
+        if self._kind == materials.MODELS["neohookean"] and not psd:
+            tangent = _neohookean_kernels.tangents(f, volumes, *self._law)
+        else:
+            _, tangent = materials.stresses_and_tangents(self._kind, f, volumes, *self._law, psd)
+        return assemble_tangents(tangent, self._model.slope)
 
+    def _gradients(self, y: Vector) -> np.ndarray:
+        """F at the cubature points, kept for the energy, the gradient and the Hessian of one y."""
         key = y.tobytes()
-        if self._cached is None or self._cached[0] != key or (psd is not None and self._cached[1] != psd):
-            model, mu, lam, limit = self._law
-            f = self._model.deformation_gradients(y, self._held)
-            stress, tangent = stresses_and_tangents(model, f, self._model.volumes, mu, lam, limit, bool(psd))
-            self._cached = (key, bool(psd), stress, tangent)
-        return self._cached[2], self._cached[3]
+        if self._cached is None or self._cached[0] != key:
+            self._cached = (key, self._model.deformation_gradients(y, self._held))
+        return self._cached[1]
 
 
-def assemble_tangents(
-    tangents: Float64[np.ndarray, "q 3 3 3 3"], slope: Float64[np.ndarray, "q3 k"], slope_points: np.ndarray
-) -> Matrix:
-    """The coordinates' Hessian from d vec(P) / d vec(F) at every point; ``slope_points`` is slope as (Q, 3, K)."""
+def assemble_tangents(tangents: Float64[np.ndarray, "q 3 3 3 3"], slope: Float64[np.ndarray, "q3 k"]) -> Matrix:
+    """The coordinates' Hessian from d vec(P) / d vec(F) at every point."""
     from splatanim.dynamics.materials import spread_tangents
 
-    k = slope.shape[1]
-    spread = spread_tangents(tangents, slope_points).reshape(-1, 6 * k)
-    blocks = (slope.T @ spread).reshape(k, 6, k)
+    k, points = slope.shape[1], len(tangents)
+    blocks = np.zeros((k, 6 * k))
+    spread = np.empty((min(_CHUNK, points), 3, 6, k))
+    for start in range(0, points, _CHUNK):
+        some, part = tangents[start : start + _CHUNK], slope[3 * start : 3 * (start + _CHUNK)]
+        factors = spread[: len(some)]
+        spread_tangents(some, part.reshape(len(some), 3, k), factors)
+        blocks += part.T @ factors.reshape(-1, 6 * k)
     out = np.empty((3, k, 3, k))
     pair = 0
     for r in range(3):
         for s in range(r, 3):
-            out[r, :, s, :] = blocks[:, pair]
-            out[s, :, r, :] = blocks[:, pair].T
+            block = blocks.reshape(k, 6, k)[:, pair]
+            out[r, :, s, :] = block
+            out[s, :, r, :] = block.T
             pair += 1
     return out.reshape(3 * k, 3 * k)
 
