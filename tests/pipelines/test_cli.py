@@ -106,7 +106,10 @@ def test_floaters_are_left_out_and_counted(scene, tmp_path, capsys) -> None:
 
 
 def test_fewer_handles_than_asked_for_are_said(scene, tmp_path, capsys) -> None:
-    code, out, _ = run(["animate", str(scene), "-o", str(tmp_path / "a.mp4"), "--handles", "300", *FAST], capsys)
+    code, out, _ = run(
+        ["animate", str(scene), "-o", str(tmp_path / "a.mp4"), "--handles", "300", "--field", "gaussians", *FAST],
+        capsys,
+    )
     assert code == 0 and "300 handles were asked for" in out
 
 

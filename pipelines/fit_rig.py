@@ -1,0 +1,195 @@
+"""``splatanim fit``: the motion of a rig from one fixed-viewpoint video, on a PAPR asset."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import numpy as np
+from tyro.conf import Positional, arg
+
+from pipelines.progress import Progress
+from splatanim.errors import InputError
+
+if TYPE_CHECKING:
+    from pipelines.fit_rig_inputs import FitInputs
+    from rigpapr.coarse_tracker import RigMotion
+    from rigpapr.two_phase import Fit, TwoPhaseConfig
+
+
+@dataclass(frozen=True)
+class FitConfig:
+    """Fit a rig's motion to a fixed-viewpoint video; the result can be re-posed and seen from anywhere.
+
+    Args:
+        video: A video, or a folder of numbered frames. Its first frame shows the asset as it is.
+        asset: The PAPR asset to move, *.papr.safetensors.
+        camera: The video's camera: a transforms.json with one frame, or a fixed-camera video.json.
+        output: The fitted asset to write, *.papr.safetensors; films and the report are written beside it.
+        rig: A rig file (.glb, .gltf, .txt, .npz), or auto: made from the asset's points.
+        rig_mesh: The mesh that a .txt rig numbers.
+        rig_clip: Take the rig in the first pose of this clip, where its file's bind pose is not the first frame.
+        depth: Depth maps: maps.npz, maps.npz:KEY, a folder of 16-bit pictures, or none.
+        tracks: Tracks for phase 2: tracks.npz, flow (optical flow), cotracker:CHECKPOINT (a local CoTracker3), or none.
+        masks: Where the subject is: alpha, a folder of masks, or auto (alpha, else what differs from a plain ground).
+        frames: A part of the video, START:STOP:STEP.
+        preset: cpu (a coarse tracker's start, refined in minutes), or paper (the published schedule, for a GPU's time).
+        phases: How far to go: coarse (the tracker alone), one, or two.
+        coarse: Start from the coarse tracker; without it, phase 1 goes from frame to frame as in the paper.
+        orbit: Film the fitted motion from cameras that go round, too.
+        resume: Go on from the checkpoint that an interrupted run left beside the output.
+        seed: Seed of everything random.
+    """
+
+    video: Positional[Path]
+    asset: Path
+    camera: Path
+    output: Annotated[Path, arg(aliases=["-o"])]
+    rig: str = "auto"
+    rig_mesh: Path | None = None
+    rig_clip: str = ""
+    depth: str = "none"
+    tracks: str = "none"
+    masks: str = "auto"
+    frames: str = ""
+    preset: Literal["cpu", "paper"] = "cpu"
+    phases: Literal["coarse", "one", "two"] = "two"
+    coarse: bool = True
+    orbit: bool = True
+    resume: bool = False
+    seed: int = 0
+
+
+def fit_rig(config: FitConfig, progress: Progress) -> str:
+    """Read, track, refine, write; returns what was made."""
+    from pipelines.fit_rig_films import write_films
+    from pipelines.fit_rig_inputs import read_inputs
+    from rigpapr.fitted import write_fitted
+    from rigpapr.two_phase import phase_one, phase_two
+
+    checkpoint = checkpoint_of(config)
+    started = time.process_time()
+    with progress.spinner("reading"):
+        inputs = read_inputs(config)
+    fit = _start(config, inputs, checkpoint, progress)
+
+    def save(under_way: Fit) -> None:
+        from rigpapr.two_phase_state import write_fit
+
+        write_fit(checkpoint, under_way)
+
+    save(fit)
+    if config.phases != "coarse":
+        with _bar(progress, "phase 1") as report:
+            phase_one(fit, on_frame=report, save=save)
+    if config.phases == "two":
+        with _bar(progress, "phase 2") as report:
+            phase_two(fit, on_step=report, save=save)
+    asset = fit.result()
+    seconds = time.process_time() - started
+    notes = {"frames": len(asset), "phases": config.phases, "cpu_seconds": round(seconds, 1), "notes": inputs.notes}
+    write_fitted(config.output, asset, notes=notes)
+    films, psnr = write_films(config.output, asset, inputs.clip, progress, orbit=config.orbit)
+    report_path = sibling(config.output, ".json")
+    report_path.write_text(json.dumps({**notes, "train_psnr": psnr}, indent=1), encoding="utf-8")
+    checkpoint.unlink(missing_ok=True)
+    lines = [
+        f"{config.output}: {len(asset)} frames of {len(asset.names)} joints in {seconds:.0f} CPU seconds, "
+        f"PSNR {np.mean(psnr[1:]):.2f} dB against the video",
+        *(f"  {note}" for note in inputs.notes),
+        *(f"  {film}" for film in films),
+    ]
+    return "\n".join(lines)
+
+
+def sibling(output: Path, suffix: str) -> Path:
+    """A file beside the output, of its name with another suffix."""
+    from rigpapr.asset import SUFFIX
+
+    return output.with_name(output.name[: -len(SUFFIX)] + suffix)
+
+
+def checkpoint_of(config: FitConfig) -> Path:
+    """Where the checkpoint goes. Refuses outputs that cannot be written, before any work."""
+    from rigpapr.asset import SUFFIX, is_asset
+
+    if not is_asset(config.output):
+        raise InputError(f"{config.output}: a fitted asset is named *{SUFFIX}.")
+    if not config.output.absolute().parent.is_dir():
+        raise InputError(f"{config.output}: the folder {config.output.parent} does not exist. Create it first.")
+    if config.output.absolute() == config.asset.absolute():
+        raise InputError(f"{config.output}: is the asset itself. Give the fitted asset another name.")
+    if not config.coarse and config.phases == "coarse":
+        raise InputError("--phases coarse needs the coarse tracker: leave out --no-coarse.")
+    path = sibling(config.output, ".fit.safetensors")
+    if config.resume and not path.is_file():
+        raise InputError(f"--resume: there is no checkpoint at {path}. Start without --resume.")
+    return path
+
+
+def plan_of(config: FitConfig) -> TwoPhaseConfig:
+    """The preset with what the user changed."""
+    from rigpapr.two_phase import PRESETS
+
+    return dataclasses.replace(PRESETS[config.preset], chain=not config.coarse, seed=config.seed)
+
+
+def _start(config: FitConfig, inputs: FitInputs, checkpoint: Path, progress: Progress) -> Fit:
+    from rigpapr.two_phase import start_fit
+    from rigpapr.two_phase_state import resume_fit
+
+    motion = _coarse(config, inputs, progress) if config.coarse and not config.resume else None
+    fit = start_fit(
+        inputs.cloud,
+        inputs.rig,
+        inputs.clip,
+        motion=motion,
+        depth=inputs.depth,
+        tracks=inputs.tracks,
+        config=plan_of(config),
+    )
+    if config.resume:
+        resume_fit(checkpoint, fit)
+    return fit
+
+
+def _coarse(config: FitConfig, inputs: FitInputs, progress: Progress) -> RigMotion:
+    from rigpapr.coarse_surface import surface_of_cloud
+    from rigpapr.coarse_terms import CoarseConfig
+    from rigpapr.coarse_tracker import track
+
+    with progress.spinner("looking at the asset from all around"):
+        surface = surface_of_cloud(inputs.cloud, inputs.rig, seed=config.seed)
+    with progress.bar("tracking", len(inputs.clip) - 1) as tick:
+        return track(
+            inputs.rig,
+            surface,
+            inputs.clip,
+            inputs.depth,
+            config=CoarseConfig(seed=config.seed),
+            on_frame=lambda frame, pose: tick(),
+        )
+
+
+@contextmanager
+def _bar(progress: Progress, text: str) -> Iterator[Callable[[int, int, float], None] | None]:
+    """A bar with the running loss; None where progress is not shown."""
+    if not progress.enabled:
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
+        task = bars.add_task(text, total=None)
+        yield lambda done, total, loss: bars.update(
+            task, completed=done, total=total, description=f"{text}, loss {loss:.4f}"
+        )

@@ -1,0 +1,337 @@
+"""The two-phase fit of a rig's motion to a video through the frozen PAPR renderer (RigPAPR 3.4, D.5).
+
+Phase 1 takes frame after frame: turns of the joints and the root's translation, from the coarse tracker's pose (or,
+as in the paper, from the frame before). Phase 2 adds a temporal correction of the turns and refines the weights, over
+all frames together, while depth and tracks fade out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from jaxtyping import Float32
+from torch import Tensor
+
+from rigpapr.binding import FitRig, joint_transforms, weight_logits
+from rigpapr.cloud import OBJECT_SIZE, PaprCloud
+from rigpapr.coarse_kinematics import log_rotations
+from rigpapr.coarse_tracker import RigMotion
+from rigpapr.fitted import FittedAsset, deform
+from rigpapr.losses import (
+    PHASE_ONE,
+    PHASE_TWO,
+    LossWeights,
+    arap_loss,
+    calibrated_depth,
+    correction_losses,
+    delta_depth,
+    descendant_weights,
+    neighbour_edges,
+    rgb_loss,
+    rotation_loss,
+    track_loss,
+    weight_smoothness,
+    weight_sparsity,
+)
+from rigpapr.supervision import Clip
+from rigpapr.supervision_tracks import Tracks
+from rigpapr.two_phase_batch import (
+    DepthReference,
+    draw_patches,
+    map_values,
+    near_subject,
+    patch_pixels,
+    project_torch,
+    reference_depth,
+)
+from rigpapr.two_phase_net import CorrectionNet
+from splatanim.errors import InputError
+from splatanim.rig.differentiable import rotation_vectors_to_rotations
+
+_SHIFT_RATE = 0.05  # of the turns' rate: shares of the object's size for radians
+
+Report = Callable[[int, int, float], None]  # done, total, loss
+
+
+@dataclass(frozen=True)
+class TwoPhaseConfig:
+    """Steps and rates. ``cpu``: a coarse start is refined by few steps; ``paper``: the published schedule.
+
+    ``patches`` of ``side`` pixels a step; ``samples`` points for depth; ``chain``: phase 1 starts each frame from the
+    one before instead of from the given motion. ``one_scale``: depth maps have one scale over the clip up to what the
+    closed form of delta-depth takes up, as in the paper; else each map has its own. ``anchor``: weight of squared
+    shifts from the given motion [cloud units]; ten times that of the mean depth, which one view hardly shows.
+    """
+
+    steps_one: int = 60
+    rate_one: tuple[float, float] = (5e-3, 1e-4)
+    steps_two: int = 1200
+    rate_correction: float = 1e-3
+    rate_weights: float = 1e-2
+    last_rate: float = 1e-5
+    patches: int = 8
+    side: int = 14
+    samples: int = 4096
+    reach: int = 4
+    chain: bool = False
+    one_scale: bool = False
+    anchor: float = 1.0
+    one: LossWeights = PHASE_ONE
+    two: LossWeights = PHASE_TWO
+    seed: int = 0
+
+
+PRESETS = {
+    "cpu": TwoPhaseConfig(),
+    "paper": TwoPhaseConfig(
+        steps_one=2000, steps_two=30_000, rate_correction=3e-4, patches=4, side=40, reach=8, chain=True, one_scale=True
+    ),
+}
+
+
+@dataclass
+class Fit:
+    """A fit under way: what it works on, and what it has found. ``vectors`` (T, J, 3), ``shifts`` (T, J, 3)."""
+
+    cloud: PaprCloud
+    rig: FitRig
+    clip: Clip
+    depth: Float32[np.ndarray, "t h w"] | None
+    tracks: Tracks | None
+    config: TwoPhaseConfig
+    vectors: Tensor
+    shifts: Tensor
+    logits: Tensor
+    frames_done: int = 1
+    net: CorrectionNet = field(init=False)
+    steps_done: int = 0
+    moments: dict[str, Tensor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        torch.manual_seed(self.config.seed)
+        self.net = CorrectionNet(len(self.clip), len(self.rig))
+        self.cloud.requires_grad_(False)
+        self.points = self.cloud.world_positions.detach()
+        self.joints = torch.from_numpy(self.rig.joints).float()
+        self.alpha = descendant_weights(self.rig.descendants())
+        self.unit = float(self.cloud.scale)
+        self.reference: DepthReference | None = None
+        if self.depth is not None:
+            self.reference = reference_depth(self.cloud, self.clip.camera, self.depth[0], self.clip.masks[0])
+        self.turning = torch.from_numpy(~self.rig.still).float()[:, None]
+        free = self.rig.loose.copy()
+        free[0] = True
+        self.shifting = torch.from_numpy(free).float()[:, None]
+
+    def posed(self, vectors: Tensor, shifts: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """World positions and rotations of the points for one frame's turns and shifts."""
+        turns = rotation_vectors_to_rotations(vectors)
+        maps = joint_transforms(self.rig.parents, self.joints, turns, shifts)
+        return deform(self.points, torch.softmax(logits, dim=1), maps)
+
+    def result(self) -> FittedAsset:
+        """What has been found so far, corrections included."""
+        with torch.no_grad():
+            turns = rotation_vectors_to_rotations(self.vectors + self.net() * self.turning)
+        return FittedAsset(
+            self.cloud,
+            self.rig.names,
+            torch.tensor(self.rig.parents),
+            self.joints,
+            torch.from_numpy(self.rig.loose),
+            self.logits.detach(),
+            turns,
+            self.shifts.detach(),
+            self.clip.fps,
+        )
+
+
+def start_fit(
+    cloud: PaprCloud,
+    rig: FitRig,
+    clip: Clip,
+    *,
+    motion: RigMotion | None,
+    depth: Float32[np.ndarray, "t h w"] | None = None,
+    tracks: Tracks | None = None,
+    config: TwoPhaseConfig | None = None,
+) -> Fit:
+    """A fit from a coarse motion, or from rest. Raises InputError where motion and clip differ in length."""
+    if motion is not None and len(motion) != len(clip):
+        raise InputError(f"two-phase fit: the motion has {len(motion)} frames, the clip {len(clip)}.")
+    t, j = len(clip), len(rig)
+    vectors, shifts = torch.zeros(t, j, 3), torch.zeros(t, j, 3)
+    if motion is not None:
+        flat = log_rotations(motion.rotations.reshape(-1, 3, 3)).reshape(t, j, 3)
+        vectors, shifts = torch.from_numpy(flat).float(), torch.from_numpy(motion.translations).float()
+    logits = weight_logits(rig.weights(cloud.world_positions.detach().cpu().numpy().astype(np.float64)))
+    return Fit(cloud, rig, clip, depth, tracks, config or TwoPhaseConfig(), vectors, shifts, logits)
+
+
+def phase_one(fit: Fit, *, on_frame: Report | None = None, save: Callable[[Fit], None] | None = None) -> None:
+    """Frame after frame; what is done already (a resumed fit) is kept."""
+    for frame in range(fit.frames_done, len(fit.clip)):
+        start = frame - 1 if fit.config.chain else frame
+        vectors = fit.vectors[start].clone().requires_grad_(True)
+        shifts = fit.shifts[start].clone().requires_grad_(True)
+        loss = _fit_frame(fit, frame, vectors, shifts)
+        fit.vectors[frame], fit.shifts[frame] = vectors.detach(), shifts.detach()
+        fit.frames_done = frame + 1
+        if save is not None:
+            save(fit)
+        if on_frame is not None:
+            on_frame(frame, len(fit.clip) - 1, loss)
+
+
+def _fit_frame(fit: Fit, frame: int, vectors: Tensor, shifts: Tensor) -> float:
+    c = fit.config
+    rng = np.random.default_rng((c.seed, 1, frame))
+    rates = (c.rate_one[0], _SHIFT_RATE * OBJECT_SIZE / fit.unit * c.rate_one[0])
+    groups = [{"params": [vectors], "lr": rates[0]}, {"params": [shifts], "lr": rates[1]}]
+    optimiser = torch.optim.Adam(groups)
+    first, first_shifts = vectors.detach().clone(), shifts.detach().clone()
+    pool: np.ndarray | None = None
+    held: Tensor | None = None
+    value = 0.0
+    for step in range(c.steps_one):
+        share = _cosine(c.rate_one[0], c.rate_one[1], step / max(c.steps_one - 1, 1)) / c.rate_one[0]
+        for group, rate in zip(optimiser.param_groups, rates, strict=True):
+            group["lr"] = rate * share
+        posed = fit.posed(vectors, shifts, fit.logits)
+        if pool is None or step % 10 == 0:
+            pool = near_subject(fit.clip, frame, posed[0].detach().numpy().astype(np.float64), c.reach)
+        loss = _picture_loss(fit, frame, posed, pool, rng)
+        loss = loss + c.one.depth * _depth_loss(fit, frame, posed[0], rng)
+        # Held to where a coarse start is, or to rest without one: a tracked limb may well be far from rest.
+        loss = loss + c.one.rotation * rotation_loss(vectors - (0 if c.chain else first), fit.alpha)
+        if not c.chain:  # the mean depth hardly shows in one view: what the tracker found stands
+            held = mean_depth(fit, posed[0]) if held is None else held
+            loss = loss + c.anchor * ((fit.unit * (shifts - first_shifts)) ** 2).sum()
+            loss = loss + 10 * c.anchor * (mean_depth(fit, posed[0]) - held.detach()) ** 2
+        optimiser.zero_grad()
+        loss.backward()
+        _masked(vectors, fit.turning)
+        _masked(shifts, fit.shifting)
+        optimiser.step()
+        value = float(loss.detach())
+    return value
+
+
+def mean_depth(fit: Fit, moved: Tensor) -> Tensor:
+    """The points' mean z-depth [cloud units]."""
+    return fit.unit * project_torch(fit.clip.camera, moved)[1].mean()
+
+
+def _masked(parameter: Tensor, mask: Tensor) -> None:
+    """No gradient where nothing may move."""
+    assert parameter.grad is not None
+    parameter.grad *= mask
+
+
+def _cosine(first: float, last: float, done: float) -> float:
+    return last + 0.5 * (first - last) * (1 + math.cos(math.pi * done))
+
+
+def _picture_loss(fit: Fit, frame: int, posed: tuple[Tensor, Tensor], pool: np.ndarray, rng) -> Tensor:
+    c = fit.config
+    centres = pool[rng.integers(0, len(pool), c.patches)]
+    pixels = patch_pixels(centres, c.side, fit.clip.camera)
+    drawn, truth = draw_patches(fit.cloud, fit.clip, frame, posed, pixels, c.side)
+    return rgb_loss(drawn, truth)
+
+
+def _depth_loss(fit: Fit, frame: int, moved: Tensor, rng) -> Tensor:
+    """Delta-depth of a sample of points seen in both frames (cloud units)."""
+    if fit.depth is None or fit.reference is None:
+        return moved.sum() * 0.0
+    now = moved.detach().numpy().astype(np.float64)
+    _, values, known = map_values(now, fit.clip.camera, fit.depth[frame], fit.clip.masks[frame])
+    rows = np.flatnonzero(known & fit.reference.known)
+    if len(rows) < 30:
+        return moved.sum() * 0.0
+    if len(rows) > fit.config.samples:
+        rows = rng.choice(rows, fit.config.samples, replace=False)
+    index = torch.from_numpy(rows)
+    _, z = project_torch(fit.clip.camera, moved[index])
+    first, z = fit.reference.z[index], fit.unit * z
+    later, before = torch.from_numpy(values[rows]).to(z), torch.from_numpy(fit.reference.values[rows]).to(z)
+    if fit.config.one_scale:
+        return delta_depth(z - first, later - before, cut=0.5)[0]
+    return calibrated_depth(z, first, later, before, cut=0.5)[0]
+
+
+def phase_two(
+    fit: Fit, *, on_step: Report | None = None, save: Callable[[Fit], None] | None = None, save_every: int = 200
+) -> None:
+    """Temporal corrections and weights over all frames; resumes where ``fit.steps_done`` says."""
+    c, weights = fit.config, fit.config.two
+    edges = neighbour_edges(fit.cloud.positions.detach().numpy())
+    fit.logits = fit.logits.detach().clone().requires_grad_(True)
+    groups = [
+        {"params": list(fit.net.parameters()), "lr": c.rate_correction},
+        {"params": [fit.logits], "lr": c.rate_weights},
+    ]
+    optimiser = torch.optim.Adam(groups)
+    restore_moments(fit, optimiser)
+    for step in range(fit.steps_done, c.steps_two):
+        rng = np.random.default_rng((c.seed, 2, step))
+        done = step / max(c.steps_two - 1, 1)
+        for group, rate in zip(optimiser.param_groups, (c.rate_correction, c.rate_weights), strict=True):
+            group["lr"] = _cosine(rate, c.last_rate, done)
+        loss = _step_loss(fit, weights, edges, (1 - done) if weights.decay else 1.0, rng)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        fit.steps_done = step + 1
+        if save is not None and fit.steps_done % save_every == 0:
+            keep_moments(fit, optimiser)
+            save(fit)
+        if on_step is not None:
+            on_step(step + 1, c.steps_two, float(loss.detach()))
+    fit.logits = fit.logits.detach()
+
+
+def _step_loss(fit: Fit, w: LossWeights, edges: Tensor, fade: float, rng) -> Tensor:
+    """All terms of phase 2 at one frame drawn at random."""
+    frame = int(rng.integers(1, len(fit.clip)))
+    corrections = fit.net() * fit.turning
+    vectors = fit.vectors[frame] + corrections[frame]
+    with torch.no_grad():
+        held = mean_depth(fit, fit.posed(fit.vectors[frame], fit.shifts[frame], fit.logits)[0])
+    posed = fit.posed(vectors, fit.shifts[frame], fit.logits)
+    pool = near_subject(fit.clip, frame, posed[0].detach().numpy().astype(np.float64), fit.config.reach)
+    loss = _picture_loss(fit, frame, posed, pool, rng)
+    if w.depth * fade > 0:
+        loss = loss + w.depth * fade * _depth_loss(fit, frame, posed[0], rng)
+    loss = loss + w.rotation * rotation_loss(vectors, fit.alpha)
+    if fit.tracks is not None and w.track * fade > 0:
+        rows = torch.from_numpy(fit.tracks.rows)
+        pixels, _ = project_torch(fit.clip.camera, posed[0][rows])
+        tracked, seen = torch.from_numpy(fit.tracks.pixels[frame]), torch.from_numpy(fit.tracks.seen[frame])
+        loss = loss + w.track * fade * track_loss(pixels, tracked, seen)
+    weights = torch.softmax(fit.logits, dim=1)
+    loss = loss + w.arap * arap_loss(fit.unit * posed[0], fit.unit * fit.points, edges)
+    loss = loss + 10 * fit.config.anchor * (mean_depth(fit, posed[0]) - held) ** 2
+    size, change = correction_losses(corrections)
+    loss = loss + w.correction * size + w.correction_smooth * change
+    return loss + w.weight_smooth * weight_smoothness(weights, edges) + w.weight_sparse * weight_sparsity(weights)
+
+
+def keep_moments(fit: Fit, optimiser: torch.optim.Adam) -> None:
+    """Adam's state into the fit, so that a checkpoint can hold it."""
+    fit.moments = {}
+    for k, parameter in enumerate(p for group in optimiser.param_groups for p in group["params"]):
+        for name, value in optimiser.state[parameter].items():
+            fit.moments[f"{k}.{name}"] = value.clone()
+
+
+def restore_moments(fit: Fit, optimiser: torch.optim.Adam) -> None:
+    """Adam's state from a resumed fit."""
+    for k, parameter in enumerate(p for group in optimiser.param_groups for p in group["params"]):
+        kept = {n.split(".", 1)[1]: v for n, v in fit.moments.items() if n.startswith(f"{k}.")}
+        if kept:
+            optimiser.state[parameter] = {name: value.clone() for name, value in kept.items()}
