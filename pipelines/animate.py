@@ -132,8 +132,13 @@ class AnimateConfig:
     @property
     def is_rigged(self) -> bool:
         """Whether a rig moves it."""
-        asked = any((self.rig, self.clip, self.retarget, self.map, self.elastic))
-        return asked or (self.scene is not None and self.scene.suffix.lower() in (".glb", ".gltf"))
+        from splatanim.formats.gltf_splats import holds_gaussians
+
+        if any((self.rig, self.clip, self.retarget, self.map, self.elastic)):
+            return True
+        if self.scene is None or self.scene.suffix.lower() not in (".glb", ".gltf"):
+            return False
+        return not holds_gaussians(self.scene)
 
 
 def with_given(config: AnimateConfig, arguments: Sequence[str]) -> AnimateConfig:

@@ -79,4 +79,5 @@ def test_split_splats_keep_to_the_outline(tmp_path, capsys) -> None:
     rows = {(r["way"], r["motion"]): r for r in json.loads((tmp_path / "silhouette.json").read_text())}
     for motion in ("bend", "twist", "stretch"):
         before, after = rows["as bound", motion], rows["split for the pose", motion]
-        assert after["outside"] < 0.5 * before["outside"] and after["splats"] > before["splats"]
+        assert after["outside"] <= 0.5 * before["outside"] and after["splats"] > before["splats"]
+    assert rows["as bound", "stretch"]["outside"] > 0.002  # there is something to improve
