@@ -98,16 +98,21 @@ class Stepper:
             # Of bodies that touch, contact costs as much as elasticity: solving for it apart does not pay.
             self._smooth, self._sharp, self._patience = [*self._smooth, *self._sharp, contact], [], _PATIENCE
         self._size = max(body.model.size for body in bodies)
+        self._depth = settings.max_halvings
+        self._given_up = False  # of the step at hand: a part of the shortest length did not converge
         self.log = Log()
 
     def step(self, histories: Sequence[History], time: float) -> tuple[list[History], NewtonReport]:
         """All bodies a step of ``settings.h`` further, cut into shorter ones where that does not converge."""
         parts: list[NewtonReport] = []
         gaps: list[float] = []
+        self._given_up = False
         out = self._cut(list(histories), time, self._settings.h, 0, parts, gaps)
         self.log.substeps.append(len(parts))
         self.log.gaps.append(min(gaps))
         failed = [part for part in parts if not part.converged]
+        # Where the shortest parts do not converge either, cutting is not the cure: the next steps try less of it.
+        self._depth = self._depth // 2 if failed else min(self._depth + 1, self._settings.max_halvings)
         worst = failed[0] if failed else parts[-1]
         iterations, residual = sum(part.iterations for part in parts), max(part.residual for part in parts)
         return out, NewtonReport(not failed, iterations, residual, worst.reason)
@@ -122,9 +127,10 @@ class Stepper:
             for body, history, prediction in zip(self._bodies, histories, predictions, strict=True)
         ]
         y, report = self._solve(steps)
-        if not report.converged and depth < self._settings.max_halvings and np.isfinite(report.residual):
+        if not report.converged and np.isfinite(report.residual) and depth < self._depth and not self._given_up:
             middle = self._cut(histories, time, 0.5 * h, depth + 1, parts, gaps)
             return self._cut(middle, time + 0.5 * h, 0.5 * h, depth + 1, parts, gaps)
+        self._given_up = self._given_up or not report.converged
         parts.append(report)
         gaps.append(np.inf if self._contact is None else self._contact.smallest_gap(y))
         out = []
