@@ -138,7 +138,7 @@ class AnimateConfig:
             return True
         if self.scene is None or self.scene.suffix.lower() not in (".glb", ".gltf"):
             return False
-        return not holds_gaussians(self.scene)
+        return not (self.scene.is_file() and holds_gaussians(self.scene))
 
 
 def with_given(config: AnimateConfig, arguments: Sequence[str]) -> AnimateConfig:
