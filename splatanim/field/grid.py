@@ -20,6 +20,7 @@ from jaxtyping import Bool, Float, Float64, Int, Int32
 from scipy import ndimage
 
 from splatanim.data import Domain
+from splatanim.field import chunks
 from splatanim.field.multigrid import aggregates, joined, laplacian
 from splatanim.field.ritz import ritz
 
@@ -104,8 +105,7 @@ class GridField:
     def _evaluate(self, points: np.ndarray, *, slopes: bool) -> tuple[np.ndarray, np.ndarray]:
         n, m = len(points), self.handles
         w, dw = np.empty((n, m)), np.empty((n if slopes else 0, m, 3))
-        for start in range(0, n, _CHUNK):
-            rows = slice(start, start + _CHUNK)
+        for rows in chunks(n, _CHUNK):
             stencil, t, free = self.lattice.stencil(points[rows])
             w[rows] = _combine(stencil, _splines(t), self.values) @ self.coefficients + self.constants
             if slopes:
