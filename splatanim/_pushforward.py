@@ -1,179 +1,227 @@
-"""Numba kernels of the splat push-forward: mean, covariance and harmonics under a local affine map, one pass."""
+"""Numba kernels of the splat push-forward: mean, covariance and harmonics under a local affine map, one pass.
+
+Splats go through in batches of ``LANES``: what costs most (Jacobi's sweeps, Newton's, the harmonics) runs on arrays
+with the lane as the last index, a loop without branches that the compiler turns into vector instructions.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 from numba import njit, prange
 
-from splatanim._small import determinant, orthogonalise_columns, signed_svd
+from splatanim._harmonics import LANES, rotate_lanes
+from splatanim._small import determinant, signed_svd
 
-# Compiled with _small.py dbf3935a6d73.
+# Compiled with _small.py f95070ea3181.
+# Compiled with _harmonics.py 39653a2c653c.
 
-_A2, _B2, _D2 = 1.0925484305920792, 0.31539156525252005, 0.5462742152960396
-_A3, _B3, _C3 = 0.5900435899266435, 2.890611442640554, 0.4570457994644658
-_D3, _E3 = 0.3731763325901154, 1.445305721320277
-
-
-@njit(cache=True, inline="always")
-def _basis2(x, y, z, out):
-    out[0], out[1], out[2] = _A2 * x * y, -_A2 * y * z, _B2 * (2 * z * z - x * x - y * y)
-    out[3], out[4] = -_A2 * x * z, _D2 * (x * x - y * y)
+_BLOCK = 64 * LANES  # splats a thread takes at once
 
 
-@njit(cache=True, inline="always")
-def _basis3(x, y, z, out):
-    xx, yy, zz = x * x, y * y, z * z
-    out[0], out[1], out[2] = -_A3 * y * (3 * xx - yy), _B3 * x * y * z, -_C3 * y * (4 * zz - xx - yy)
-    out[3], out[4] = _D3 * z * (2 * zz - 3 * xx - 3 * yy), -_C3 * x * (4 * zz - xx - yy)
-    out[5], out[6] = _E3 * z * (xx - yy), -_A3 * x * (xx - 3 * yy)
+@njit(cache=True, error_model="numpy", inline="always")
+def _apart(a0, a1, a2, b0, b1, b2):
+    """Turn two columns in their plane, by the smaller angle, until they are orthogonal; 1 if they were not yet.
 
-
-@njit(cache=True)
-def _rotate_block(sh, first, r, probes, inverse, values, basis):
-    """One degree (2 or 3): evaluate the old radiance at R^T of the probes, solve for the new coefficients."""
-    n = len(probes)
-    for j in range(n):
-        dx, dy, dz = probes[j, 0], probes[j, 1], probes[j, 2]
-        x = r[0, 0] * dx + r[1, 0] * dy + r[2, 0] * dz
-        y = r[0, 1] * dx + r[1, 1] * dy + r[2, 1] * dz
-        z = r[0, 2] * dx + r[1, 2] * dy + r[2, 2] * dz
-        if n == 5:
-            _basis2(x, y, z, basis)
-        else:
-            _basis3(x, y, z, basis)
-        for c in range(3):
-            total = 0.0
-            for k in range(n):
-                total += basis[k] * sh[first + k, c]
-            values[j, c] = total
-    for k in range(n):
-        for c in range(3):
-            total = 0.0
-            for j in range(n):
-                total += inverse[k, j] * values[j, c]
-            sh[first + k, c] = total
-
-
-@njit(cache=True)
-def _rotate_one(sh, r, d2, i2, d3, i3, values, basis):
-    """Rotate one splat's coefficients (K, 3) in place."""
-    k = len(sh)
-    if k > 1:
-        for c in range(3):  # degree 1 is the vector (-y, z, -x)
-            y, z, x = -sh[1, c], sh[2, c], -sh[3, c]
-            sh[1, c] = -(r[1, 0] * x + r[1, 1] * y + r[1, 2] * z)
-            sh[2, c] = r[2, 0] * x + r[2, 1] * y + r[2, 2] * z
-            sh[3, c] = -(r[0, 0] * x + r[0, 1] * y + r[0, 2] * z)
-    if k > 4:
-        _rotate_block(sh, 4, r, d2, i2, values, basis)
-    if k > 9:
-        _rotate_block(sh, 9, r, d3, i3, values, basis)
-
-
-@njit(parallel=True, cache=True)
-def rotate_sh_kernel(sh, rotations, d2, i2, d3, i3):
-    for block in prange((len(sh) + 4095) // 4096):
-        values, basis = np.empty((7, 3)), np.empty(7)
-        for i in range(block * 4096, min(len(sh), (block + 1) * 4096)):
-            _rotate_one(sh[i], rotations[i], d2, i2, d3, i3, values, basis)
-
-
-@njit(cache=True)
-def _polar_rotation(f, r, u, s, v):
-    """The rotation nearest to F: Higham's Newton iteration X <- (X + X^-T) / 2; SVD when F is (nearly) singular."""
-    x00, x01, x02 = f[0, 0], f[0, 1], f[0, 2]
-    x10, x11, x12 = f[1, 0], f[1, 1], f[1, 2]
-    x20, x21, x22 = f[2, 0], f[2, 1], f[2, 2]
-    scale = x00 * x00 + x01 * x01 + x02 * x02 + x10 * x10 + x11 * x11 + x12 * x12 + x20 * x20 + x21 * x21 + x22 * x22
-    change = 1.0
-    if determinant(f) > 1e-3 * (scale / 3.0) ** 1.5:
-        for _ in range(20):
-            c00, c01, c02 = x11 * x22 - x12 * x21, x12 * x20 - x10 * x22, x10 * x21 - x11 * x20
-            c10, c11, c12 = x21 * x02 - x22 * x01, x22 * x00 - x20 * x02, x20 * x01 - x21 * x00
-            c20, c21, c22 = x01 * x12 - x02 * x11, x02 * x10 - x00 * x12, x00 * x11 - x01 * x10
-            h = 0.5 / (x00 * c00 + x01 * c01 + x02 * c02)
-            y00, y01, y02 = 0.5 * x00 + h * c00, 0.5 * x01 + h * c01, 0.5 * x02 + h * c02
-            y10, y11, y12 = 0.5 * x10 + h * c10, 0.5 * x11 + h * c11, 0.5 * x12 + h * c12
-            y20, y21, y22 = 0.5 * x20 + h * c20, 0.5 * x21 + h * c21, 0.5 * x22 + h * c22
-            change = abs(y00 - x00) + abs(y01 - x01) + abs(y02 - x02) + abs(y10 - x10) + abs(y11 - x11)
-            change += abs(y12 - x12) + abs(y20 - x20) + abs(y21 - x21) + abs(y22 - x22)
-            x00, x01, x02, x10, x11, x12, x20, x21, x22 = y00, y01, y02, y10, y11, y12, y20, y21, y22
-            if change < 1e-4:  # convergence is quadratic: what is left is below 1e-8
-                r[0, 0], r[0, 1], r[0, 2] = x00, x01, x02
-                r[1, 0], r[1, 1], r[1, 2] = x10, x11, x12
-                r[2, 0], r[2, 1], r[2, 2] = x20, x21, x22
-                return
-    signed_svd(f, u, s, v)
-    for i in range(3):
-        for j in range(3):
-            r[i, j] = u[i, 0] * v[j, 0] + u[i, 1] * v[j, 1] + u[i, 2] * v[j, 2]
-
-
-@njit(cache=True, inline="always")
-def _to_matrix(q, r):
-    w, x, y, z = np.float64(q[0]), np.float64(q[1]), np.float64(q[2]), np.float64(q[3])
-    s = 2.0 / (w * w + x * x + y * y + z * z)
-    r[0, 0], r[0, 1], r[0, 2] = 1 - s * (y * y + z * z), s * (x * y - w * z), s * (x * z + w * y)
-    r[1, 0], r[1, 1], r[1, 2] = s * (x * y + w * z), 1 - s * (x * x + z * z), s * (y * z - w * x)
-    r[2, 0], r[2, 1], r[2, 2] = s * (x * z - w * y), s * (y * z + w * x), 1 - s * (x * x + y * y)
-
-
-@njit(cache=True, inline="always")
-def _to_quaternion(r, q):
-    """Shepperd's method: divide by the largest of the four components."""
-    t = r[0, 0] + r[1, 1] + r[2, 2]
-    if t > 0:
-        s = np.sqrt(t + 1.0) * 2.0
-        q[0], q[1], q[2], q[3] = 0.25 * s, (r[2, 1] - r[1, 2]) / s, (r[0, 2] - r[2, 0]) / s, (r[1, 0] - r[0, 1]) / s
-    elif r[0, 0] > r[1, 1] and r[0, 0] > r[2, 2]:
-        s = np.sqrt(1.0 + r[0, 0] - r[1, 1] - r[2, 2]) * 2.0
-        q[0], q[1], q[2], q[3] = (r[2, 1] - r[1, 2]) / s, 0.25 * s, (r[0, 1] + r[1, 0]) / s, (r[0, 2] + r[2, 0]) / s
-    elif r[1, 1] > r[2, 2]:
-        s = np.sqrt(1.0 + r[1, 1] - r[0, 0] - r[2, 2]) * 2.0
-        q[0], q[1], q[2], q[3] = (r[0, 2] - r[2, 0]) / s, (r[0, 1] + r[1, 0]) / s, 0.25 * s, (r[1, 2] + r[2, 1]) / s
-    else:
-        s = np.sqrt(1.0 + r[2, 2] - r[0, 0] - r[1, 1]) * 2.0
-        q[0], q[1], q[2], q[3] = (r[1, 0] - r[0, 1]) / s, (r[0, 2] + r[2, 0]) / s, (r[1, 2] + r[2, 1]) / s, 0.25 * s
-
-
-@njit(cache=True)
-def _factor(f, q, log_scale, q_out, log_out, b, r):
-    """Sigma' = (F R S)(F R S)^T = U diag(s'^2) U^T, U a rotation: one-sided Jacobi on (F R S)^T, started at U = R.
-
-    At F = I nothing turns, so axes and their order follow the rest pose continuously.
+    1e-17 bounds the squared cosine that counts as none: beyond what float32 holds.
     """
-    _to_matrix(q, r)
-    s0, s1, s2 = np.exp(log_scale[0]), np.exp(log_scale[1]), np.exp(log_scale[2])
-    # b = (F R S)^T R = S (R^T F^T R): columns are (F R S)^T times the columns of the initial U = R.
-    fr = np.empty((3, 3))
-    for i in range(3):
-        for j in range(3):
-            fr[i, j] = f[i, 0] * r[0, j] + f[i, 1] * r[1, j] + f[i, 2] * r[2, j]
-    for j in range(3):
-        b[0, j] = s0 * (fr[0, 0] * r[0, j] + fr[1, 0] * r[1, j] + fr[2, 0] * r[2, j])
-        b[1, j] = s1 * (fr[0, 1] * r[0, j] + fr[1, 1] * r[1, j] + fr[2, 1] * r[2, j])
-        b[2, j] = s2 * (fr[0, 2] * r[0, j] + fr[1, 2] * r[1, j] + fr[2, 2] * r[2, j])
-    orthogonalise_columns(b, r, 1e-17)  # beyond what float32 holds
-    for j in range(3):
-        norm = b[0, j] * b[0, j] + b[1, j] * b[1, j] + b[2, j] * b[2, j]
-        log_out[j] = 0.5 * np.log(max(norm, 1e-60))
-    _to_quaternion(r, q_out)
+    aa, bb, ab = a0 * a0 + a1 * a1 + a2 * a2, b0 * b0 + b1 * b1 + b2 * b2, a0 * b0 + a1 * b1 + a2 * b2
+    turns = ab * ab > 1e-17 * aa * bb
+    d = 0.5 * (bb - aa)
+    reach = np.sqrt(d * d + ab * ab) + abs(d)
+    t = (ab if d >= 0.0 else -ab) / (reach if reach > 0.0 else 1.0)
+    t = t if turns else 0.0
+    c = 1.0 / np.sqrt(1.0 + t * t)
+    s = c * t
+    p0, p1, p2 = c * a0 - s * b0, c * a1 - s * b1, c * a2 - s * b2
+    return p0, p1, p2, s * a0 + c * b0, s * a1 + c * b1, s * a2 + c * b2, 1.0 if turns else 0.0
+
+
+@njit(cache=True, error_model="numpy", fastmath={"reassoc"})
+def _jacobi_sweep(g):
+    """One sweep over the three pairs of columns of every lane's G; how many pairs were not orthogonal."""
+    turned = 0.0
+    for k in range(LANES):
+        a0, a1, a2 = g[k], g[LANES + k], g[2 * LANES + k]
+        b0, b1, b2 = g[3 * LANES + k], g[4 * LANES + k], g[5 * LANES + k]
+        c0, c1, c2 = g[6 * LANES + k], g[7 * LANES + k], g[8 * LANES + k]
+        a0, a1, a2, b0, b1, b2, ab = _apart(a0, a1, a2, b0, b1, b2)
+        a0, a1, a2, c0, c1, c2, ac = _apart(a0, a1, a2, c0, c1, c2)
+        b0, b1, b2, c0, c1, c2, bc = _apart(b0, b1, b2, c0, c1, c2)
+        g[k], g[LANES + k], g[2 * LANES + k] = a0, a1, a2
+        g[3 * LANES + k], g[4 * LANES + k], g[5 * LANES + k] = b0, b1, b2
+        g[6 * LANES + k], g[7 * LANES + k], g[8 * LANES + k] = c0, c1, c2
+        turned += ab + ac + bc
+    return turned
+
+
+@njit(cache=True, error_model="numpy")
+def _columns(gradients, quaternions, log_scales, start, count, g):
+    """Lane by lane the columns of G = F R S; spare lanes repeat the last splat."""
+    for k in range(LANES):
+        i = start + min(k, count - 1)
+        w, x, y, z = quaternions[i, 0], quaternions[i, 1], quaternions[i, 2], quaternions[i, 3]
+        w, x, y, z = np.float64(w), np.float64(x), np.float64(y), np.float64(z)
+        h = 2.0 / (w * w + x * x + y * y + z * z)
+        f0, f1, f2 = gradients[i, 0, 0], gradients[i, 0, 1], gradients[i, 0, 2]
+        f3, f4, f5 = gradients[i, 1, 0], gradients[i, 1, 1], gradients[i, 1, 2]
+        f6, f7, f8 = gradients[i, 2, 0], gradients[i, 2, 1], gradients[i, 2, 2]
+        s = np.exp(np.float64(log_scales[i, 0]))
+        r0, r1, r2 = s * (1 - h * (y * y + z * z)), s * h * (x * y + w * z), s * h * (x * z - w * y)
+        g[k], g[LANES + k] = f0 * r0 + f1 * r1 + f2 * r2, f3 * r0 + f4 * r1 + f5 * r2
+        g[2 * LANES + k] = f6 * r0 + f7 * r1 + f8 * r2
+        s = np.exp(np.float64(log_scales[i, 1]))
+        r0, r1, r2 = s * h * (x * y - w * z), s * (1 - h * (x * x + z * z)), s * h * (y * z + w * x)
+        g[3 * LANES + k], g[4 * LANES + k] = f0 * r0 + f1 * r1 + f2 * r2, f3 * r0 + f4 * r1 + f5 * r2
+        g[5 * LANES + k] = f6 * r0 + f7 * r1 + f8 * r2
+        s = np.exp(np.float64(log_scales[i, 2]))
+        r0, r1, r2 = s * h * (x * z + w * y), s * h * (y * z - w * x), s * (1 - h * (x * x + y * y))
+        g[6 * LANES + k], g[7 * LANES + k] = f0 * r0 + f1 * r1 + f2 * r2, f3 * r0 + f4 * r1 + f5 * r2
+        g[8 * LANES + k] = f6 * r0 + f7 * r1 + f8 * r2
+
+
+@njit(cache=True)
+def _factor(g, start, count, u, quaternions, log_scales):
+    """Sigma' = G G^T = U diag(s'^2) U^T: of G's orthogonal columns the lengths s' and, as a rotation, directions U."""
+    for k in range(count):
+        i = start + k
+        a0, a1, a2 = g[k], g[LANES + k], g[2 * LANES + k]
+        b0, b1, b2 = g[3 * LANES + k], g[4 * LANES + k], g[5 * LANES + k]
+        c0, c1, c2 = g[6 * LANES + k], g[7 * LANES + k], g[8 * LANES + k]
+        aa, bb, cc = a0 * a0 + a1 * a1 + a2 * a2, b0 * b0 + b1 * b1 + b2 * b2, c0 * c0 + c1 * c1 + c2 * c2
+        log_scales[i, 0] = 0.5 * np.log(max(aa, 1e-60))
+        log_scales[i, 1] = 0.5 * np.log(max(bb, 1e-60))
+        log_scales[i, 2] = 0.5 * np.log(max(cc, 1e-60))
+        # The shortest column, which may be nothing but rounding or point the wrong way, is what the others leave.
+        if cc <= aa and cc <= bb:
+            _frame(u, 0, 1, 2, a0, a1, a2, aa, b0, b1, b2, bb)
+        elif bb <= aa:
+            _frame(u, 2, 0, 1, c0, c1, c2, cc, a0, a1, a2, aa)
+        else:
+            _frame(u, 1, 2, 0, b0, b1, b2, bb, c0, c1, c2, cc)
+        _to_quaternion(u, quaternions, i)
+
+
+@njit(cache=True, inline="always")
+def _frame(u, i, j, k, x0, x1, x2, xx, y0, y1, y2, yy):
+    """The rotation U whose columns i and j point along x and y, of squared lengths xx and yy; (i, j, k) is cyclic."""
+    if xx >= yy:
+        x0, x1, x2, y0, y1, y2 = _pair(x0, x1, x2, xx, y0, y1, y2, yy)
+    else:
+        y0, y1, y2, x0, x1, x2 = _pair(y0, y1, y2, yy, x0, x1, x2, xx)
+    u[0, i], u[1, i], u[2, i] = x0, x1, x2
+    u[0, j], u[1, j], u[2, j] = y0, y1, y2
+    u[0, k], u[1, k], u[2, k] = x1 * y2 - x2 * y1, x2 * y0 - x0 * y2, x0 * y1 - x1 * y0
+
+
+@njit(cache=True, inline="always")
+def _pair(x0, x1, x2, xx, y0, y1, y2, yy):
+    """Unit vectors at right angles along x and y, x the longer: any will do for what has no length."""
+    if xx > 0.0:
+        h = 1.0 / np.sqrt(xx)
+        x0, x1, x2 = h * x0, h * x1, h * x2
+    else:
+        x0, x1, x2 = 1.0, 0.0, 0.0
+    if yy <= 1e-28 * xx or yy == 0.0:
+        y0, y1, y2 = (1.0, 0.0, 0.0) if abs(x0) < 0.7 else (0.0, 1.0, 0.0)
+    d = x0 * y0 + x1 * y1 + x2 * y2
+    y0, y1, y2 = y0 - d * x0, y1 - d * x1, y2 - d * x2
+    h = 1.0 / np.sqrt(y0 * y0 + y1 * y1 + y2 * y2)
+    return x0, x1, x2, h * y0, h * y1, h * y2
+
+
+@njit(cache=True, inline="always")
+def _to_quaternion(r, q, i):
+    """Row i of wxyz quaternions by Shepperd's method: divide by the largest of the four components."""
+    t = r[0, 0] + r[1, 1] + r[2, 2]
+    a, b, c = r[2, 1] - r[1, 2], r[0, 2] - r[2, 0], r[1, 0] - r[0, 1]
+    if t > 0:
+        s = 2.0 * np.sqrt(t + 1.0)
+        w, x, y, z = 0.25 * s, a / s, b / s, c / s
+    elif r[0, 0] > r[1, 1] and r[0, 0] > r[2, 2]:
+        s = 2.0 * np.sqrt(1.0 + r[0, 0] - r[1, 1] - r[2, 2])
+        w, x, y, z = a / s, 0.25 * s, (r[0, 1] + r[1, 0]) / s, (r[0, 2] + r[2, 0]) / s
+    elif r[1, 1] > r[2, 2]:
+        s = 2.0 * np.sqrt(1.0 + r[1, 1] - r[0, 0] - r[2, 2])
+        w, x, y, z = b / s, (r[0, 1] + r[1, 0]) / s, 0.25 * s, (r[1, 2] + r[2, 1]) / s
+    else:
+        s = 2.0 * np.sqrt(1.0 + r[2, 2] - r[0, 0] - r[1, 1])
+        w, x, y, z = c / s, (r[0, 2] + r[2, 0]) / s, (r[1, 2] + r[2, 1]) / s, 0.25 * s
+    q[i, 0], q[i, 1], q[i, 2], q[i, 3] = w, x, y, z
+
+
+@njit(cache=True, error_model="numpy", fastmath={"reassoc"})
+def _newton_sweep(x, change):
+    """Higham's iteration X <- (X + X^-T) / 2 in every lane; how many still move. It is quadratic: below a change of
+    1e-4 what is left is below 1e-8."""
+    moving = 0.0
+    for k in range(LANES):
+        x0, x1, x2 = x[k], x[LANES + k], x[2 * LANES + k]
+        x3, x4, x5 = x[3 * LANES + k], x[4 * LANES + k], x[5 * LANES + k]
+        x6, x7, x8 = x[6 * LANES + k], x[7 * LANES + k], x[8 * LANES + k]
+        c0, c1, c2 = x4 * x8 - x5 * x7, x5 * x6 - x3 * x8, x3 * x7 - x4 * x6
+        c3, c4, c5 = x7 * x2 - x8 * x1, x8 * x0 - x6 * x2, x6 * x1 - x7 * x0
+        c6, c7, c8 = x1 * x5 - x2 * x4, x2 * x3 - x0 * x5, x0 * x4 - x1 * x3
+        h = 0.5 / (x0 * c0 + x1 * c1 + x2 * c2)
+        d0, d1, d2 = h * c0 - 0.5 * x0, h * c1 - 0.5 * x1, h * c2 - 0.5 * x2
+        d3, d4, d5 = h * c3 - 0.5 * x3, h * c4 - 0.5 * x4, h * c5 - 0.5 * x5
+        d6, d7, d8 = h * c6 - 0.5 * x6, h * c7 - 0.5 * x7, h * c8 - 0.5 * x8
+        x[k], x[LANES + k], x[2 * LANES + k] = x0 + d0, x1 + d1, x2 + d2
+        x[3 * LANES + k], x[4 * LANES + k], x[5 * LANES + k] = x3 + d3, x4 + d4, x5 + d5
+        x[6 * LANES + k], x[7 * LANES + k], x[8 * LANES + k] = x6 + d6, x7 + d7, x8 + d8
+        size = abs(d0) + abs(d1) + abs(d2) + abs(d3) + abs(d4) + abs(d5) + abs(d6) + abs(d7) + abs(d8)
+        change[k] = size
+        moving += 0.0 if size < 1e-4 else 1.0
+    return moving
+
+
+@njit(cache=True)
+def _polar_rotations(gradients, start, count, x, change, u, s, v):
+    """Lane by lane the rotation nearest to F, row-major; by SVD where F is (nearly) singular or turns space over."""
+    for k in range(LANES):
+        f = gradients[start + min(k, count - 1)]
+        square = 0.0
+        for r in range(3):
+            for c in range(3):
+                square += f[r, c] * f[r, c]
+        easy = determinant(f) > 1e-3 * (square / 3.0) ** 1.5
+        for r in range(3):
+            for c in range(3):
+                x[(3 * r + c) * LANES + k] = f[r, c] if easy else (1.0 if r == c else 0.0)
+        change[LANES + k] = 0.0 if easy else 1.0
+    for _ in range(20):
+        if _newton_sweep(x, change) == 0.0:
+            break
+    for k in range(count):
+        if change[LANES + k] == 0.0 and change[k] < 1e-4:
+            continue
+        signed_svd(gradients[start + k], u, s, v)
+        for r in range(3):
+            for c in range(3):
+                x[(3 * r + c) * LANES + k] = u[r, 0] * v[c, 0] + u[r, 1] * v[c, 1] + u[r, 2] * v[c, 2]
 
 
 @njit(parallel=True, cache=True)
 def push_forward_kernel(gradients, quaternions, log_scales, sh, tables, q_out, log_out):
-    """Covariances and harmonics under the deformation gradients (N, 3, 3); ``sh`` is rotated in place."""
-    d2, i2, d3, i3 = tables
+    """Covariances and harmonics under the deformation gradients F (N, 3, 3); ``sh`` is rotated in place.
+
+    One-sided Jacobi turns the columns of G = F R S until they are orthogonal. From this side the angles between them
+    are those that F makes between the splat's axes, however flat it is, so that two or three sweeps do. At F = I
+    nothing turns: axes and their order follow the rest pose continuously.
+    """
     n = len(quaternions)
-    for block in prange((n + 2047) // 2048):
-        u, v, r, s = np.empty((3, 3)), np.empty((3, 3)), np.empty((3, 3)), np.empty(3)
-        values, basis = np.empty((7, 3)), np.empty(7)
-        for i in range(block * 2048, min(n, (block + 1) * 2048)):
-            f = gradients[i]
-            _factor(f, quaternions[i], log_scales[i], q_out[i], log_out[i], u, v)
+    for block in prange((n + _BLOCK - 1) // _BLOCK):
+        g, change, work = np.empty(9 * LANES), np.empty(2 * LANES), np.empty(66 * LANES)
+        u, v, s = np.empty((3, 3)), np.empty((3, 3)), np.empty(3)
+        for start in range(block * _BLOCK, min(n, (block + 1) * _BLOCK), LANES):
+            count = min(LANES, n - start)
+            _columns(gradients, quaternions, log_scales, start, count, g)
+            for _ in range(30):
+                if _jacobi_sweep(g) == 0.0:
+                    break
+            _factor(g, start, count, u, q_out, log_out)
             if sh.shape[1] > 1:
-                _polar_rotation(f, r, u, s, v)
-                _rotate_one(sh[i], r, d2, i2, d3, i3, values, basis)
+                _polar_rotations(gradients, start, count, g, change, u, s, v)
+                rotate_lanes(sh, start, count, g, tables, work)
 
 
 @njit(parallel=True, cache=True)

@@ -88,7 +88,7 @@ def sh_rotation(rotation: Float[np.ndarray, "3 3"], degree: int) -> Float64[np.n
 
 def rotate_sh(sh: Float32[np.ndarray, "n k 3"], rotations: Float[np.ndarray, "n 3 3"]) -> Float32[np.ndarray, "n k 3"]:
     """Rotate every splat's harmonics by its own rotation."""
-    from splatanim._pushforward import rotate_sh_kernel
+    from splatanim._harmonics import rotate_sh_kernel
 
     out = np.array(sh, np.float32)
     rotate_sh_kernel(out, np.ascontiguousarray(rotations, np.float64), *sh_tables())

@@ -32,6 +32,7 @@ from splatanim.errors import InputError
 from splatanim.rig.bone_field import depth_in
 from splatanim.rig.complementary import elastic_functions, rig_directions
 from splatanim.rig.skinning import RiggedSplats, blend_maps
+from splatanim.threads import one_blas_thread
 
 _CORE = 0.02  # the least share of the mass that bones carry, at the surface
 _ALLOWED = 0.5  # strain of the rig's own up to which the material is as stiff as it is said to be
@@ -122,7 +123,8 @@ class RigStepper:
         self.time = 0.0
         self._stepper = Stepper([Body.of(model, terms)], None, settings)
         own = next((term for term in terms if isinstance(term, Elasticity)), None)
-        y, self.start_report = equilibrium(model, 0.0, own)
+        with one_blas_thread():
+            y, self.start_report = equilibrium(model, 0.0, own)
         now, soon = model.held_coordinates(0.0), model.held_coordinates(_APART)
         moving = np.concatenate([np.zeros(model.dof), ((soon - now) / _APART).ravel()])
         self._history = History(np.concatenate([y, now.ravel()]), moving)
@@ -133,7 +135,8 @@ class RigStepper:
 
     def step(self) -> NewtonReport:
         """``settings.h`` seconds further."""
-        (self._history,), report = self._stepper.step([self._history], self.time)
+        with one_blas_thread():
+            (self._history,), report = self._stepper.step([self._history], self.time)
         self.time += self.settings.h
         return report
 
@@ -150,21 +153,18 @@ def simulate_on_rig(
     ``terms`` act beside inertia and elasticity: :class:`RigInertia`, damping, forces. An ``Elasticity`` with a
     stiffness of its own replaces the default.
     """
-    from threadpoolctl import threadpool_limits
-
     reports: list[NewtonReport] = []
     spent: list[float] = []
-    with threadpool_limits(1, user_api="blas"):  # the matrices are small
-        stepper = RigStepper(model, settings, terms)
-        frames = [stepper.y.copy()]
-        for frame in range(1, settings.frames):
-            for _ in range(settings.substeps):
-                start = clock.perf_counter()
-                reports.append(stepper.step())
-                spent.append(1e3 * (clock.perf_counter() - start))
-            frames.append(stepper.y.copy())
-            if on_frame is not None:
-                on_frame(frame)
+    stepper = RigStepper(model, settings, terms)
+    frames = [stepper.y.copy()]
+    for frame in range(1, settings.frames):
+        for _ in range(settings.substeps):
+            start = clock.perf_counter()
+            reports.append(stepper.step())
+            spent.append(1e3 * (clock.perf_counter() - start))
+        frames.append(stepper.y.copy())
+        if on_frame is not None:
+            on_frame(frame)
     times = np.arange(settings.frames) / settings.fps
     return ElasticMotion(np.stack(frames), times, tuple(reports), np.array(spent))
 
@@ -192,6 +192,7 @@ def pose_elastic(bound: ElasticSplats, transforms: Float[np.ndarray, "j 4 4"], y
     rigged = bound.rigged
     means, linear = blend_maps(rigged.splats.means, rigged.skin, rigged.local(transforms), rigged.method)
     right = np.ascontiguousarray(y.reshape(3, -1).T, np.float32)
-    means += (bound.shape @ right) / bound.frame.scale
-    linear += (bound.slope @ right).reshape(-1, 3, 3).transpose(0, 2, 1)
+    with one_blas_thread():
+        means += (bound.shape @ right) / bound.frame.scale
+        linear += (bound.slope @ right).reshape(-1, 3, 3).transpose(0, 2, 1)
     return push_forward(rigged.splats, linear, means)
