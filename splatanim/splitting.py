@@ -81,6 +81,7 @@ def split_splats(
     options: Splitting | None = None,
     *,
     poses: Float[np.ndarray, "p h 3 4"] | None = None,
+    size: float | None = None,
 ) -> BoundSplats:
     """The bound splats with those cut that would miss; ``parents`` of the result says which row each piece came from.
 
@@ -88,11 +89,13 @@ def split_splats(
     largest miss over them counts. Without poses it is the root mean square over random ones in which the handles
     displace by ``amplitude``, stiff ones less (inversely to their Dirichlet energies, as under equal forces). The
     pieces of a splat stand next to each other, in its place. Where nothing needs cutting the input itself is returned.
+    ``size`` [m] is the object's where ``bound`` is only a part of it.
     """
     options = options or Splitting()
     low, high = bound.rest.min(axis=0, initial=np.inf), bound.rest.max(axis=0, initial=-np.inf)
-    size = float((high - low).max()) if len(bound.rest) else 0.0
-    if not size > 0:
+    if size is None:
+        size = float((high - low).max()) if len(bound.rest) else 0.0
+    if not (size > 0 and len(bound.rest)):
         return bound
     spread = RandomPoses(*_amplitudes(bound, options.amplitude * size, size), 0.5 * (low + high).astype(np.float64))
     shortest = size * np.sqrt(2.0 * options.tolerance * _TIGHTEST)

@@ -16,7 +16,7 @@ from splatanim.binding import Handles
 from splatanim.data import Frame, Splats
 from splatanim.rotations import sh_tables
 
-_CHUNK = 65536
+_CHUNK = 16384
 
 
 def push_forward(splats: Splats, gradients: Float[np.ndarray, "n 3 3"], means: Float[np.ndarray, "n 3"]) -> Splats:

@@ -233,3 +233,24 @@ def test_bad_options_are_refused_in_words() -> None:
         Splitting(rounds=7)
     with pytest.raises(InputError, match=r"cut into 3, 5, 7, 9 pieces, not 4"):
         row_of(4)
+
+
+def test_parts_of_an_object_are_cut_as_the_whole_is() -> None:
+    bound, handles = _bound()
+    poses = np.zeros((1, len(handles), 3, 4))
+    poses[0, 0, 2, 3] = 1.0
+    whole = split_splats(bound, handles, poses=poses)
+    size = float(np.ptp(bound.rest, axis=0).max())
+    parts = []
+    for rows in np.array_split(np.arange(len(bound.rest)), 3):
+        part = dataclasses.replace(
+            bound,
+            splats=bound.splats.select(rows),
+            rest=bound.rest[rows],
+            weights=bound.weights[rows],
+            slopes=bound.slopes[rows],
+        )
+        parts.append(split_splats(part, handles, poses=poses, size=size))
+    assert len(whole.rest) > len(bound.rest)
+    np.testing.assert_array_equal(np.concatenate([part.splats.means for part in parts]), whole.splats.means)
+    np.testing.assert_array_equal(np.concatenate([part.rest for part in parts]), whole.rest)
