@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from splatanim.errors import InputError
 from splatanim.field import SkinningField
 
 if TYPE_CHECKING:
+    from pipelines.deflection import Reference
     from pipelines.evaluate_fields import EvaluateFieldsConfig, Shape
 
 Table = tuple[list[dict[str, object]], str]
@@ -22,30 +25,60 @@ FAMILY = 8  # deformations of the shape family
 
 
 def deflection_study(config: EvaluateFieldsConfig, shapes: list[Shape], progress: Progress) -> Table:
-    """The sag of held shapes in each subspace over that of the full space, from stout shapes to slender ones."""
-    from pipelines.deflection import coarsened, deflect, reference
+    """The sag of held shapes in each subspace over that of the full space, from stout shapes to slender ones.
+
+    References and rows are kept in the output folder: a run that was broken off goes on where it stopped.
+    """
+    from pipelines.deflection import coarsened, kept_reference
     from splatanim.field.subspace import KINDS
+    from splatanim.formats.atomic import made_folder
 
     single = sorted((shape for shape in shapes if shape.parts == 1), key=_slenderness)
     spaced = np.linspace(0, len(single) - 1, min(config.deflections, len(single))).round().astype(int)
     chosen = [single[k] for k in spaced]
+    folder = made_folder(config.output / "deflection")
     rows: list[dict[str, object]] = []
     with progress.bar("bending", len(chosen)) as tick:
         for shape in chosen:
             try:
-                truth = reference(coarsened(shape.domain))
+                truth = kept_reference(coarsened(shape.domain), folder / f"{shape.file}.npz")
             except InputError as error:
                 rows.append({"file": shape.file, "error": str(error)})
                 continue
-            for kind in KINDS:
-                row: dict[str, object] = {"file": shape.file, "field": kind, "young": truth.material.young}
-                try:
-                    row |= dataclasses.asdict(deflect(truth, _bind(config, kind, truth.cubature.domain)))
-                except (InputError, ImportError) as error:
-                    row["error"] = str(error)
-                rows.append(row)
+            rows += [_deflection_row(config, shape.file, kind, truth, folder) for kind in KINDS]
             tick()
     return rows, _deflection_table(rows, KINDS, config.handles)
+
+
+def _deflection_row(
+    config: EvaluateFieldsConfig, file: str, kind: str, truth: Reference, folder: Path
+) -> dict[str, object]:
+    """One shape in the subspace of one kind of field, kept between runs with the same options."""
+    from pipelines.deflection import POINTS, deflect
+    from splatanim.formats.atomic import atomic_path
+
+    name = f"{file}.{kind}.{config.handles}"
+    options = {
+        "handles": config.handles,
+        "points": POINTS * config.handles,
+        "seed": config.seed,
+        "steps": config.simplicits_steps if kind == "simplicits" else 0,
+        "weights": str(config.weights or "") if kind == "neural" else "",
+        "young": truth.material.young,
+    }
+    kept = folder / f"{name}.json"
+    if kept.is_file():
+        row = json.loads(kept.read_text(encoding="utf-8"))
+        if row.pop("options") == options:
+            return row
+    row: dict[str, object] = {"file": file, "field": kind, "young": truth.material.young}
+    try:
+        row |= dataclasses.asdict(deflect(truth, _bind(config, kind, truth.cubature.domain)))
+    except (InputError, ImportError) as error:
+        return row | {"error": str(error)}
+    with atomic_path(kept) as temporary:
+        temporary.write_text(json.dumps(row | {"options": options}, indent=1) + "\n", encoding="utf-8")
+    return row
 
 
 def _slenderness(shape: Shape) -> float:
@@ -55,11 +88,14 @@ def _slenderness(shape: Shape) -> float:
 
 
 def _deflection_table(rows: list[dict[str, object]], kinds: tuple[str, ...], handles: int) -> str:
+    from pipelines.deflection import POINTS
+
     files = list(dict.fromkeys(str(row["file"]) for row in rows))
     lines = [
         "\n## Static deflection",
-        f"\n{handles} handles. Held at one end, sagging by a tenth of the length under gravity (stable Neo-Hookean, "
-        "nu 0.3): displacement of the point that moves most over that of quadratic finite elements on the same voxels "
+        f"\n{handles} handles, {POINTS * handles} cubature points. Held at one end, sagging by a tenth of its length "
+        "under gravity (stable Neo-Hookean, nu 0.3): displacement of the point that moves most over that of quadratic "
+        "finite elements on the same voxels "
         "(1 is right, less is too stiff).\n",
         f"| shape | {' | '.join(kinds)} |",
         "|---" * (len(kinds) + 1) + "|",
