@@ -160,12 +160,13 @@ def ramp() -> list[Row]:
 # --- several ---------------------------------------------------------------------------------------------------------
 
 
-def stack() -> list[Row]:
-    """Five rubber blocks on each other for 4 s: how far they go sideways or down after the first second.
+def stack(size: float = 0.3) -> list[Row]:
+    """Five rubber blocks (E = 1e6 Pa) on each other for 4 s: how far they go sideways or down after the first second.
 
-    (30 x 30 x 15 cm each, so that the tower stands far below the height at which its own weight would buckle it.)
+    (Half as high as wide: 30 x 30 x 15 cm stand far below the height at which their own weight would buckle the tower,
+    1 x 1 x 0.5 m at two thirds of it.)
     """
-    settings, actors, size = Settings(121, 30.0, 4), [], 0.3
+    settings, actors = Settings(121, 30.0, 4), []
     for level in range(5):
         model = soft(box_cubature((16, 16, 8), size / 16), preset("rubber"))
         place = translation(size * np.array([0.01 * (level % 2), 0.0, 0.0015 + level * 0.504]))
@@ -174,10 +175,11 @@ def stack() -> list[Row]:
     world = simulate_world(World(tuple(actors)), settings)
     paths = np.stack([centres(a.model, t) for a, t in zip(actors, world.trajectories, strict=True)])
     drift = np.linalg.norm(paths[:, -1] - paths[:, 30], axis=1).max() / size
+    label = f"stack of 5, {size:g} m"
     return [
-        Row("stack of 5, drift from 1 s to 4 s", f"{100 * drift:.2f} % of size", "< 0.5 %", drift < 5e-3),
-        Row("stack of 5, smallest gap", f"{world.smallest_gap:.3f} of reach", "> 0", world.smallest_gap > 0),
-        Row("stack of 5, steps converged", _percent(world), ">= 99 %", world.converged_fraction >= 0.99),
+        Row(f"{label}, drift from 1 s to 4 s", f"{100 * drift:.2f} % of size", "< 0.5 %", drift < 5e-3),
+        Row(f"{label}, smallest gap", f"{world.smallest_gap:.3f} of reach", "> 0", world.smallest_gap > 0),
+        Row(f"{label}, steps converged", _percent(world), ">= 99 %", world.converged_fraction >= 0.99),
     ]
 
 
@@ -262,6 +264,7 @@ HOSTILE = {
     "E = 1e9": (1.0, Material("m", 1e9, 0.3, 1500.0), Settings(31, 30.0, 1)),
     "1 mm": (1e-3, Material("m", 2e4, 0.3, 500.0), Settings(31, 30.0, 4)),
     "1 km": (1e3, Material("m", 2e7, 0.3, 500.0), Settings(31, 30.0, 4)),
+    "4 cubature points for 5 handles": (1.0, Material("m", 2e4, 0.3, 500.0), Settings(31, 30.0, 4)),
     "3 cubature points for 5 handles": (1.0, Material("m", 2e4, 0.3, 500.0), Settings(31, 30.0, 4)),
 }
 
@@ -272,12 +275,17 @@ def hostile() -> list[Row]:
     for name, (size, material, settings) in HOSTILE.items():
         actors = []
         for index in range(2):
-            count = 3 if "cubature points" in name else 200
+            count = int(name[0]) if "cubature points" in name else 200
             model = soft(box_cubature((10, 8, 6), size / 10, count), material)
             place = translation(np.array([0.02 * index, 0.0, (0.35 + 0.7 * index) * size]))
             state = placed_state(model, place, STILL, settings.h)
             actors.append(Actor(f"body {index}", model, (gravity(model, DOWN), floor(model, 0.0)), state))
-        world = simulate_world(World(tuple(actors)), settings)
+        try:
+            world = simulate_world(World(tuple(actors)), settings)
+        except InputError as error:  # three points lie in a plane: the mass matrix is singular
+            text = "refused at once" if "mass matrix is singular" in str(error) else str(error)
+            rows.append(Row(f"hostile: {name}", text, "refused, and why", text == "refused at once"))
+            continue
         finite = all(np.isfinite(t.handles).all() for t in world.trajectories)
         said = all(report.converged for report in world.reports) or len(world.notes) > 0
         text = f"{'finite' if finite else 'NOT FINITE'}, {_percent(world)} converged, gap {world.smallest_gap:.3g}"
@@ -294,6 +302,7 @@ CASES: dict[str, Callable[[], list[Row]]] = {
     "bounce": bounce,
     "ramp": ramp,
     "stack": stack,
+    "stack_1m": lambda: stack(1.0),
     "collision": collision,
     "hostile": hostile,
     "falling": falling,
@@ -314,7 +323,7 @@ class VerifyDynamicsConfig:
     """Hold dynamics against closed forms and conservation laws; prints a Markdown table.
 
     Args:
-        cases: Which of cantilever, bounce, ramp, stack, collision, hostile, falling and falling_bdf2.
+        cases: Which of cantilever, bounce, ramp, stack, stack_1m, collision, hostile, falling and falling_bdf2.
     """
 
     cases: tuple[str, ...] = tuple(CASES)

@@ -178,7 +178,7 @@ class BodyContact:
         if not psd:
             across = pairs.stiffness / pairs.reach * first / pairs.distance
             weight += across[:, None, None] * (np.eye(3) - outer)
-        return self._surfaces.assemble(pairs.first, pairs.second, weight) + self._friction.hessian(y)
+        return self._surfaces.assemble(pairs.first, pairs.second, weight) + self._friction.hessian(y, psd)
 
     def max_step(self, y: Vector, direction: Vector) -> float:
         return self.free_share(y, direction, 0.0)

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float64
 
+from splatanim.dynamics.coulomb import STICK_SPEED, SlipHessians, coulomb, load_changed
+from splatanim.dynamics.plates import from_below, plate_distance
 from splatanim.dynamics.reduced import ReducedModel
 from splatanim.dynamics.terms import Matrix, Step, Vector
 from splatanim.errors import InputError
 
 _MARGIN = 2.5e-3  # of the object's size
-STICK_SPEED = 1.6e-3  # of sqrt(gravity x size): below it (5 mm/s for 1 m on Earth) friction is a viscous stick
-_LAG = 0.25  # of the normal load: a change by more than that within a step has the step solved again
+_THICKNESS = 0.25  # of it: what lies deeper than that in a finite plane as a step begins is under it
 
 
 @dataclass(frozen=True)
@@ -53,14 +54,36 @@ class Plane:
         return self.point if self.shift is None else self.point + self.shift(time)
 
 
+@dataclass(frozen=True)
+class _Touch:
+    """Contact points at some y: where all are in the plane's frame (s, 3), which ``rows`` are within the margin, how
+    deep, and the distance's gradients and second derivatives there (None over a half-space: up, and none)."""
+
+    local: np.ndarray
+    rows: np.ndarray
+    depth: np.ndarray
+    normal: np.ndarray | None = None
+    bend: np.ndarray | None = None
+
+    def loads(self, stiffness: float) -> np.ndarray:
+        """The forces across the plane on all points (s,) [N]."""
+        out = np.zeros(len(self.local))
+        out[self.rows] = stiffness * self.depth * (1.0 if self.normal is None else np.maximum(self.normal[:, 2], 0.0))
+        return out
+
+
 class PlaneContact:
     """Penalty and friction of a model's contact points against one plane.
 
-    Energy: sum_j k/2 max(0, margin - d_j)^2 + sum_j mu lambda_j f0(|u_j|), with d_j the height over the plane, u_j the
-    slip along it since the step began (relative to the plane's own motion), lambda_j the normal force at the start
-    of the step (lagged) and f0 the C^1 smoothing of |u| below the stick distance (Li et al. 2020, IPC, eq. 13-14).
-    A point under a finite rectangle by more than ``thickness`` belongs to the far side and is left alone.
+    Energy: sum_j k/2 max(0, margin - d_j)^2 + sum_j mu lambda_j f0(|u_j|), with d_j the distance from the plane
+    (:mod:`splatanim.dynamics.plates` for a finite one), u_j the slip along it since the step began (relative to the
+    plane's own motion), lambda_j the force across it as the step begins (lagged) and f0 the C^1 smoothing of |u| below
+    the stick distance (Li et al. 2020, IPC, eq. 13-14).
+    What gets under a finite plane, past its edge or through it by more than a quarter of the size, is left alone until
+    it comes up again; that is decided as each step begins, so that the energy of a step is continuous.
     """
+
+    sharp = True  # (see Body of the stepper)
 
     def __init__(self, model: ReducedModel, plane: Plane, friction: float, gravity: float) -> None:
         self._model = model
@@ -70,37 +93,43 @@ class PlaneContact:
         speed = np.sqrt(2.0 * max(gravity, 1.0) * model.size)
         self.stiffness = model.mass * (speed / self.margin) ** 2  # one point alone stops the fall within the margin
         self._finite = bool(np.isfinite(plane.half_extents).any())
-        # a half-space has no far side: whatever fell through it in one long step is pushed back
-        self._thickness = 0.25 * model.size if self._finite else np.inf
         self._stick = STICK_SPEED * np.sqrt(max(gravity, 1.0) * model.size)
         n = len(model.contact_rest)
         self._steepest = float(np.linalg.norm(model.contact_shape, axis=1).max())
         self._held_part = np.zeros((n, 3))  # what y does not move, and the anchors, both in the plane's frame
         self._start = np.zeros((n, 3))
-        self._cached: tuple[bytes, tuple[np.ndarray, np.ndarray, np.ndarray]] | None = None
+        self._under: np.ndarray | None = None  # of a finite plane (a half-space has no far side)
+        self._cached: tuple[bytes, _Touch] | None = None
         self._clear = np.zeros(model.dof), 0.0
         self._loaded = np.zeros(0, np.int64)
-        self._centre = plane.point
         self._frame = plane.frame()
         self._load = np.zeros(n)
         self._epsilon = 1.0
+        self._slips = SlipHessians(0, 2)
+
+    def _pose(self, time: float) -> tuple[np.ndarray, np.ndarray]:
+        """The plane's centre and frame at a time."""
+        return self._plane.centre(time), self._plane.frame()
 
     def begin_step(self, step: Step) -> None:
-        model, frame = self._model, self._frame
-        self._centre = self._plane.centre(step.target_time)
-        self._held_part = (model.contact_rest + model.contact_held @ step.held_next.T - self._centre) @ frame.T
-        self._start = (model.contact_positions(*step.anchors()) + self._travel(step) - self._centre) @ frame.T
+        model = self._model
+        before, turned = self._pose(step.time)
+        now = (model.contact_positions(step.y, step.held) - before) @ turned.T
+        if self._finite:
+            self._under = from_below(now, self._plane.half_extents, _THICKNESS * model.size, self.margin, self._under)
+        centre, self._frame = self._pose(step.target_time)
+        self._held_part = (model.contact_rest + model.contact_held @ step.held_next.T - centre) @ self._frame.T
+        self._start = (model.contact_positions(*step.anchors()) + self._travel(step) - centre) @ self._frame.T
         self._epsilon = self._stick * step.span
         self._cached = None
-        height = self._held_part[:, 2] + model.contact_shape @ (frame[2] @ step.y.reshape(3, -1))
-        self._clear = step.y, (float(height.min()) - self.margin) / self._steepest
-        self._load, self._loaded = np.zeros(len(height)), np.zeros(0, np.int64)
-        if not self._apart(step.y):
-            self._take(self.stiffness * self._active(step.y)[1])
+        ahead = self._held_part + model.contact_shape @ (self._frame @ step.y.reshape(3, -1)).T
+        self._clear = step.y, (float(self._distances(ahead).min()) - self.margin) / self._steepest
+        self._take(self._touch(now).loads(self.stiffness))
 
     def _take(self, load: np.ndarray) -> None:
         self._load = load
         self._loaded = np.flatnonzero(load) if self._friction > 0 else np.zeros(0, np.int64)
+        self._slips = SlipHessians(len(self._loaded), 2)
 
     def _apart(self, y: Vector) -> bool:
         """Whether all contact points are surely over the margin, from how far y is from where the step began."""
@@ -113,7 +142,7 @@ class PlaneContact:
         Lagged loads miss the step of a first touch, and act once more after the last one. (Where they hardly change,
         as of bodies at rest, they stay lagged.)
         """
-        load = self.stiffness * self._active(y)[1]
+        load = self._active(y).loads(self.stiffness)
         if self._friction == 0 or not load_changed(float(self._load.sum()), float(load.sum())):
             return False
         self._take(load)
@@ -126,84 +155,91 @@ class PlaneContact:
         return velocity * step.span
 
     def heights(self, y: Vector, held: np.ndarray, time: float) -> Float64[np.ndarray, " s"]:
-        """Signed heights of the contact points over the plane [m], infinite beside a finite one."""
-        local = (self._model.contact_positions(y, held) - self._plane.centre(time)) @ self._frame.T
-        inside = (np.abs(local[:, :2]) <= self._plane.half_extents).all(axis=1) & (local[:, 2] > -self._thickness)
-        return np.where(inside, local[:, 2], np.inf)
+        """Signed distances of the contact points from the plane [m]; infinite for those under a finite one."""
+        centre, frame = self._pose(time)
+        return self._distances((self._model.contact_positions(y, held) - centre) @ frame.T)
 
-    def _active(self, y: Vector) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Positions in the plane's frame (s, 3), depth below the margin (zero where inactive), and the active rows."""
+    def _distances(self, local: np.ndarray) -> np.ndarray:
+        if not self._finite:
+            return local[:, 2]
+        value = plate_distance(local, self._plane.half_extents).value
+        return value if self._under is None else np.where(self._under, np.inf, value)
+
+    def _touch(self, local: np.ndarray) -> _Touch:
+        """What is within the margin, of points at ``local`` in the plane's frame."""
+        near = local[:, 2] < self.margin
+        if not self._finite:
+            rows = np.flatnonzero(near)
+            return _Touch(local, rows, self.margin - local[rows, 2])
+        rows = np.flatnonzero(near if self._under is None else near & ~self._under)
+        found = plate_distance(local[rows], self._plane.half_extents)
+        on = found.value < self.margin
+        return _Touch(local, rows[on], self.margin - found.value[on], found.normal[on], found.bend[on])
+
+    def _active(self, y: Vector) -> _Touch:
         key = y.tobytes()
         if self._cached is None or self._cached[0] != key:
             local = self._held_part + self._model.contact_shape @ (self._frame @ y.reshape(3, -1)).T
-            depth = np.maximum(self.margin - local[:, 2], 0.0)
-            rows = np.flatnonzero(depth)
-            if len(rows) and self._finite:
-                beside = (np.abs(local[rows, :2]) > self._plane.half_extents).any(axis=1)
-                depth[rows[beside | (local[rows, 2] <= -self._thickness)]] = 0.0
-                rows = np.flatnonzero(depth)
-            self._cached = key, (local, depth, rows)
+            self._cached = key, self._touch(local)
         return self._cached[1]
 
-    def _slip(self, local: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        slip = local[self._loaded, :2] - self._start[self._loaded, :2]
-        return slip, np.sqrt(slip[:, 0] ** 2 + slip[:, 1] ** 2)
+    def _slip(self, local: np.ndarray) -> np.ndarray:
+        return local[self._loaded, :2] - self._start[self._loaded, :2]
 
     def energy(self, y: Vector) -> float:
         if not len(self._loaded) and self._apart(y):
             return 0.0
-        local, depth, rows = self._active(y)
-        total = 0.5 * self.stiffness * float(depth[rows] @ depth[rows])
+        touch = self._active(y)
+        total = 0.5 * self.stiffness * float(touch.depth @ touch.depth)
         if len(self._loaded):
-            _, u = self._slip(local)
-            total += self._friction * float(self._load[self._loaded] @ coulomb(u, self._epsilon)[0])
+            length = np.linalg.norm(self._slip(touch.local), axis=1)
+            total += self._friction * float(self._load[self._loaded] @ coulomb(length, self._epsilon)[0])
         return total
 
     def gradient(self, y: Vector) -> Vector:
         if not len(self._loaded) and self._apart(y):
             return np.zeros_like(y)
-        local, depth, rows = self._active(y)
+        touch = self._active(y)
         shape = self._model.contact_shape
         force = np.zeros((3, shape.shape[1]))  # in the plane's frame
-        force[2] = -self.stiffness * (depth[rows] @ shape[rows])
+        push = -self.stiffness * touch.depth
+        if touch.normal is None:
+            force[2] = push @ shape[touch.rows]
+        else:
+            force[:] = (push[:, None] * touch.normal).T @ shape[touch.rows]
         if len(self._loaded):
-            slip, u = self._slip(local)
-            pull = self._friction * self._load[self._loaded] * coulomb(u, self._epsilon)[1]
-            force[:2] = (pull[:, None] * slip).T @ shape[self._loaded]
+            slip = self._slip(touch.local)
+            length = np.linalg.norm(slip, axis=1)
+            pull = self._friction * self._load[self._loaded] * coulomb(length, self._epsilon)[1]
+            force[:2] += (pull[:, None] * slip).T @ shape[self._loaded]
         return (self._frame.T @ force).ravel()
 
     def hessian(self, y: Vector, psd: bool = True) -> Matrix:
         k = self._model.contact_shape.shape[1]
         if not len(self._loaded) and self._apart(y):
             return np.zeros((3 * k, 3 * k))
-        local, _, rows = self._active(y)
+        touch = self._active(y)
         blocks = np.zeros((3, 3, k, k))  # in the plane's frame
-        shape = self._model.contact_shape[rows]
-        blocks[2, 2] = self.stiffness * (shape.T @ shape)
+        shape = self._model.contact_shape[touch.rows]
+        if touch.normal is None or touch.bend is None:
+            blocks[2, 2] = self.stiffness * (shape.T @ shape)
+        else:
+            weight = touch.normal[:, :, None] * touch.normal[:, None, :]
+            weight = weight if psd else weight - touch.depth[:, None, None] * touch.bend
+            _add(blocks, shape, self.stiffness * weight, 3)
         if len(self._loaded):
-            slip, u = self._slip(local)
-            _, ratio, curve = coulomb(u, self._epsilon)
-            direction = slip / np.maximum(u, 1e-300)[:, None]
-            load = self._friction * self._load[self._loaded]
-            shape = self._model.contact_shape[self._loaded]
-            for a, b in ((0, 0), (0, 1), (1, 1)):
-                w = load * ((curve - ratio) * direction[:, a] * direction[:, b] + (ratio if a == b else 0.0))
-                blocks[a, b] = shape.T @ (w[:, None] * shape)
-            blocks[1, 0] = blocks[0, 1]
+            bend = (self._slips.cautious if psd else self._slips.exact)(self._slip(touch.local), self._epsilon)
+            bend *= (self._friction * self._load[self._loaded])[:, None, None]
+            _add(blocks, self._model.contact_shape[self._loaded], bend, 2)
         turned = np.tensordot(self._frame, np.tensordot(self._frame, blocks, (0, 1)), (0, 1))
         return np.ascontiguousarray(turned.transpose(0, 2, 1, 3)).reshape(3 * k, 3 * k)
 
 
-def coulomb(
-    slip: Float64[np.ndarray, " p"], stick: float | Float64[np.ndarray, " p"]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """f0 (|u|, but rounded below the ``stick`` distance), f0' / |u| (finite at 0) and f0'' of slips |u| [m]."""
-    below = slip < stick
-    f0 = np.where(below, -(slip**3) / (3 * stick * stick) + slip * slip / stick + stick / 3, slip)
-    ratio = np.where(below, -slip / (stick * stick) + 2.0 / stick, 1.0 / np.maximum(slip, stick))
-    return f0, ratio, np.where(below, -2.0 * slip / (stick * stick) + 2.0 / stick, 0.0)
-
-
-def load_changed(before: float, after: float) -> bool:
-    """Whether normal loads [N] differ so much that friction should be solved for again."""
-    return abs(after - before) > _LAG * max(before, after)
+def _add(blocks: np.ndarray, shape: np.ndarray, weight: np.ndarray, dimensions: int) -> None:
+    """Add sum_p W_p[a, b] shape_p shape_p^T to the first ``dimensions`` rows and columns of blocks; W symmetric."""
+    for a in range(dimensions):
+        for b in range(a, dimensions):
+            block = shape.T @ (weight[:, a, b, None] * shape)
+            blocks[a, b] += block
+            if a != b:
+                blocks[b, a] += block

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from splatanim.dynamics.blocks import BlockMatrix
-from splatanim.dynamics.contact import STICK_SPEED, coulomb, load_changed
+from splatanim.dynamics.coulomb import STICK_SPEED, SlipHessians, coulomb, load_changed
 from splatanim.dynamics.pairs import Group
 from splatanim.dynamics.surfaces import Surfaces
 from splatanim.dynamics.terms import Step, Vector
@@ -35,6 +35,7 @@ class PairFriction:
         self._limit = self._epsilon = np.zeros(0)  # mu lambda [N] and stick distance [m] of each pair
         self._normal = self._offset = np.zeros((0, 3))
         self._total = 0.0
+        self._slips = SlipHessians(0, 3)
 
     def begin_step(self, steps: Sequence[Step]) -> None:
         self._steps = steps
@@ -45,6 +46,7 @@ class PairFriction:
         self._first, self._second, self._normal = pairs.first, pairs.second, pairs.normal
         self._limit = -pull * self._coefficients[pairs.group]
         self._total = float(-pull.sum())
+        self._slips = SlipHessians(len(pairs.first), 3)
         span = steps[0].span
         self._epsilon = self._stick[pairs.group] * span
         # slip = (x_1 - x_2) at y, less the same at the anchors: all that is not N y is the offset
@@ -85,11 +87,9 @@ class PairFriction:
         force = (self._limit * coulomb(length, self._epsilon)[1])[:, None] * w
         return self._surfaces.gather(self._first, self._second, force, skin=True)
 
-    def hessian(self, y: Vector) -> BlockMatrix:
-        w, length = self._slip(y)
-        _, ratio, curve = coulomb(length, self._epsilon)
-        way = w / np.maximum(length, 1e-300)[:, None]
+    def hessian(self, y: Vector, psd: bool = True) -> BlockMatrix:
+        w, _ = self._slip(y)
+        bend = (self._slips.cautious if psd else self._slips.exact)(w, self._epsilon)
         across = np.eye(3) - self._normal[:, :, None] * self._normal[:, None, :]
-        along = way[:, :, None] * way[:, None, :]
-        weight = self._limit[:, None, None] * (ratio[:, None, None] * across + (curve - ratio)[:, None, None] * along)
+        weight = self._limit[:, None, None] * (across @ bend @ across)
         return self._surfaces.assemble(self._first, self._second, weight, skin=True)

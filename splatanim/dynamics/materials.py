@@ -57,7 +57,7 @@ PRESETS: dict[str, Material] = {
     material.name: material
     for material in (
         _preset("jelly", 3.0e4, 0.45, 1000.0, 0.1, friction=0.4, stretch_limit=1.8),
-        _preset("slime", 8.0e3, 0.47, 1000.0, 0.3, friction=0.6, stretch_limit=1.8),
+        _preset("slime", 8.0e3, 0.47, 1000.0, 0.3, friction=0.6, stretch_limit=1.4),
         _preset("plush", 2.0e4, 0.25, 150.0, 0.2, friction=0.7, stretch_limit=1.6),
         _preset("cloth", 6.0e3, 0.15, 60.0, 0.2, friction=0.6, stretch_limit=1.4),
         _preset("flesh", 8.0e4, 0.45, 1050.0, 0.2, friction=0.6, stretch_limit=1.8),

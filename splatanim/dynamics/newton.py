@@ -2,63 +2,36 @@
 
 from __future__ import annotations
 
-import functools
-import operator
-from collections.abc import Callable, Sequence
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float64
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.linalg import LinAlgError
 
-from splatanim.dynamics.blocks import BlockMatrix, cholesky
+from splatanim.dynamics import proximal
+from splatanim.dynamics.descent import (
+    Hessian,
+    NewtonReport,
+    Term,
+    Vector,
+    energy_of,
+    factored,
+    gradient_of,
+    hessian_of,
+    line_search,
+    longest,
+    shift,
+    shifted,
+    size_of,
+)
 
-Vector = Float64[np.ndarray, " n"]
-Hessian = Float64[np.ndarray, "n n"] | BlockMatrix
+_DAMPINGS = (0, 1, 2, 4, 6)  # decades of its smallest diagonal entry that a model with sharp terms is stiffened by
 
+_TRIES = 40  # lengths of a step
+_SHORTER = 6  # times that a projected proximal step is shortened on a line, before its model is stiffened instead
 
-@runtime_checkable
-class Term(Protocol):
-    """An energy [J] of the reduced coordinates y (n,), with exact gradient and Hessian.
-
-    ``hessian(y, psd=True)`` is projected to be positive semi-definite; with ``psd=False`` it is exact. It is dense, or
-    a :class:`BlockMatrix` in the coordinates of several bodies. A contact term may add ``max_step(y, direction)``: the
-    longest step in [0, 1] that keeps every gap open.
-    """
-
-    def energy(self, y: Vector) -> float: ...
-
-    def gradient(self, y: Vector) -> Vector: ...
-
-    def hessian(self, y: Vector, psd: bool = True) -> Hessian: ...
-
-
-@dataclass(frozen=True)
-class NewtonReport:
-    """What the solve did. ``residual`` is the gradient norm in the caller's units (see ``minimise``)."""
-
-    converged: bool
-    iterations: int
-    residual: float
-    reason: str
-
-
-class _Quadratic:
-    """The second-order model of an expensive energy around ``centre``: what the inner solve sees of it."""
-
-    def __init__(self, centre: Vector, gradient: Vector, hessian: Hessian) -> None:
-        self._centre, self._gradient, self._hessian = centre, gradient, hessian
-
-    def energy(self, y: Vector) -> float:
-        d = y - self._centre
-        return float(self._gradient @ d + 0.5 * (d @ (self._hessian @ d)))
-
-    def gradient(self, y: Vector) -> Vector:
-        return self._gradient + self._hessian @ (y - self._centre)
-
-    def hessian(self, y: Vector, psd: bool = True) -> Hessian:
-        return self._hessian
+__all__ = ["NewtonReport", "Term", "minimise"]
 
 
 def minimise(
@@ -73,11 +46,12 @@ def minimise(
 ) -> tuple[Vector, NewtonReport]:
     """Minimise the sum of ``terms`` and ``sharp`` from ``start`` by Newton's method with a backtracking line search.
 
-    The exact Hessian is used wherever it is positive definite, for quadratic convergence, and the projected one
-    elsewhere, for a descent direction; one that brought the end within a step or two is kept for those. ``sharp``
-    terms are cheap beside ``terms`` and have kinks that a quadratic misses (planes, friction): each iteration
-    minimises the quadratic model of ``terms`` plus the sharp terms as they are (a proximal Newton step; Lee, Sun &
-    Saunders 2014), so that the expensive Hessian is not spent on sorting out contacts.
+    The exact Hessian is used wherever it is positive definite and its whole step lowers the energy as it promises,
+    for quadratic convergence; elsewhere the projected one, whose steps do not overshoot; one that brought the end
+    within a step or two is kept for those. ``sharp`` terms are cheap beside ``terms`` and have kinks that a quadratic
+    misses (planes, barriers, friction): each iteration minimises the quadratic model of ``terms`` plus the sharp terms
+    as they are (a proximal Newton step; Lee, Sun & Saunders 2014), so that the expensive Hessian is not spent on
+    sorting out contacts.
 
     Converged means |gradient of the whole * unit| <= tolerance, at the point that is returned. ``unit`` makes the
     gradient comparable across scales (and, one a coordinate, across bodies): the simulator passes h^2 / sqrt(mass),
@@ -85,69 +59,137 @@ def minimise(
     ``min_iterations`` a start that is good enough already is improved all the same: an inertial guess always is when
     steps are short, and taking it as it is would leave out the forces.
     """
-    y = np.array(start, np.float64)
-    every = [*terms, *sharp]
-    value = _energy(every, y)
-    smooth = _gradient(terms, y)
-    gradient = smooth + _gradient(sharp, y) if sharp else smooth
-    curvature, before, length = None, np.inf, 0.0
-    for iteration in range(max_iterations + 1):
-        residual = float(np.linalg.norm(gradient * unit))
-        if not np.isfinite(residual):
-            return y, NewtonReport(False, iteration, residual, "the energy is not finite")
-        if residual <= tolerance and (iteration >= min_iterations or residual == 0.0):
-            return y, NewtonReport(True, iteration, residual, "converged")
-        if iteration == max_iterations:
-            break
-        if curvature is None or length < 1.0 or not _soon(before, residual, tolerance, curvature.used):
-            curvature = _curvature(terms, y)
-        before, curvature.used = residual, curvature.used + 1
-        step = _step(curvature, sharp, y, smooth, 0.1 * tolerance, unit)
-        share = _longest(every, y, step)
-        step *= share
-        expected = float(smooth @ step) + _energy(sharp, y + step) - _energy(sharp, y)
-        length, trial = _line_search(every, y, step, value, min(expected, 0.0))
-        ahead = y + (length or 1.0) * step
-        smooth_ahead = _gradient(terms, ahead)
-        slope = smooth_ahead + _gradient(sharp, ahead) if sharp else smooth_ahead
-        if length == 0.0:
-            # Energies agree to rounding before gradients do: a step that shrinks the gradient is still progress.
-            if not np.linalg.norm(slope * unit) < 0.5 * residual:
-                if residual <= tolerance:
-                    return y, NewtonReport(True, iteration, residual, "converged")
-                return y, NewtonReport(False, iteration, residual, "the line search found no descent")
-            trial = _energy(every, ahead)
-        length *= share
-        y, value, smooth, gradient = ahead, trial, smooth_ahead, slope
-    return y, NewtonReport(False, max_iterations, residual, f"stopped after {max_iterations} iterations")
+    problem = _Problem(list(terms), list(sharp), tolerance, unit)
+    return _descend(problem, np.array(start, np.float64), max_iterations, min_iterations)
 
 
-def _energy(terms: Sequence[Term], y: Vector) -> float:
-    return float(sum(term.energy(y) for term in terms))
+@dataclass(frozen=True)
+class _Problem:
+    """What is minimised (see :func:`minimise`)."""
 
+    terms: list[Term]
+    sharp: list[Term]
+    tolerance: float
+    unit: float | Vector
 
-def _gradient(terms: Sequence[Term], y: Vector) -> Vector:
-    return np.add.reduce([term.gradient(y) for term in terms])
+    @property
+    def every(self) -> list[Term]:
+        return [*self.terms, *self.sharp]
+
+    def slopes(self, y: Vector) -> tuple[Vector, Vector]:
+        """The gradients of ``terms`` and of the whole."""
+        smooth = gradient_of(self.terms, y)
+        return smooth, smooth + gradient_of(self.sharp, y) if self.sharp else smooth
 
 
 @dataclass
 class _Curvature:
-    """A Hessian, what solves with it, and the number of steps taken with it."""
+    """A Hessian, and what solves with it (where no sharp terms are added to it first).
+
+    ``tries``: how many lengths of its step are tried. A ``damped`` one is stiffer than any that the energy has.
+    ``used``: the steps taken with it.
+    """
 
     hessian: Hessian
-    solve: Callable[[Vector], Vector]
+    solve: Callable[[Vector], Vector] | None
+    exact: bool
+    tries: int = 1
+    damped: bool = False
     used: int = 0
 
 
-def _curvature(terms: Sequence[Term], y: Vector) -> _Curvature:
-    """The Hessian at ``y``: exact where that is positive definite, projected elsewhere, shifted if need be."""
+@dataclass(frozen=True)
+class _Move:
+    """A step that was found, what share of the whole one it is, the energy at its end, and the Hessian behind it."""
+
+    step: Vector
+    length: float
+    value: float
+    curvature: _Curvature
+
+
+def _descend(problem: _Problem, y: Vector, most: int, least: int) -> tuple[Vector, NewtonReport]:
+    value = energy_of(problem.every, y)
+    smooth, gradient = problem.slopes(y)
+    kept, before, length = None, np.inf, 0.0
+    for iteration in range(most + 1):
+        residual = size_of(gradient, problem.unit)
+        if not np.isfinite(residual):
+            return y, NewtonReport(False, iteration, residual, "the energy is not finite")
+        if residual <= problem.tolerance and (iteration >= least or residual == 0.0):
+            return y, NewtonReport(True, iteration, residual, "converged")
+        if iteration == most:
+            break
+        if kept is not None and (length < 1.0 or not _soon(before, residual, problem.tolerance, kept.used)):
+            kept = None
+        move = _move(problem, y, value, smooth, residual, kept)
+        if move is None:
+            if residual <= problem.tolerance:
+                return y, NewtonReport(True, iteration, residual, "converged")
+            return y, NewtonReport(False, iteration, residual, "the line search found no descent")
+        before, kept, length = residual, move.curvature, move.length
+        kept.used += 1
+        y, value = y + move.step, move.value
+        smooth, gradient = problem.slopes(y)
+    return y, NewtonReport(False, most, residual, f"stopped after {most} iterations")
+
+
+def _move(
+    problem: _Problem, y: Vector, value: float, smooth: Vector, residual: float, kept: _Curvature | None
+) -> _Move | None:
+    """The step of the first Hessian whose whole step descends, or what is left of the last one's; None if nothing."""
+    every = problem.every
+    for curvature in _curvatures(problem, y, kept):
+        step, expected = _step(problem, curvature, y, smooth)
+        if step is None:
+            continue
+        expected = min(expected, 0.0)
+        # A proximal step ends where its own solve got to with all gaps open, perhaps not on a straight line.
+        share = 1.0 if problem.sharp else longest(every, y, step)
+        length, trial = line_search(every, y, share * step, value, share * expected, curvature.tries)
+        if length == 0.0 and problem.sharp and not curvature.exact:
+            share = longest(every, y, step)
+            length, trial = line_search(every, y, share * step, value, share * expected, _SHORTER)
+        step = share * step
+        if length > 0.0:
+            return _Move(length * step, 0.0 if curvature.damped else length * share, trial, curvature)
+        # Energies agree to rounding before gradients do: a step that shrinks the gradient is still progress.
+        rounding = curvature.tries > 1 or abs(expected) < 1e-9 * abs(value)
+        if rounding and size_of(problem.slopes(y + step)[1], problem.unit) < 0.5 * residual:
+            return _Move(step, share, energy_of(every, y + step), curvature)
+    return None
+
+
+def _curvatures(problem: _Problem, y: Vector, kept: _Curvature | None) -> Iterator[_Curvature]:
+    """The Hessians to be tried in turn: the one at hand, the exact one, the projected one, and as the last resort
+    parts of the step of the exact one, or of the projected one's once that is shifted."""
+    if kept is not None:
+        yield kept
+    if problem.sharp:
+        yield from _models(problem, y)
+        return
+    exact: _Curvature | None = None
     for psd in (False, True):
-        hessian = functools.reduce(operator.add, [term.hessian(y, psd) for term in terms])
+        hessian = hessian_of(problem.terms, y, psd)
         try:
-            return _Curvature(hessian, _factor(hessian))
+            found = _Curvature(hessian, factored(hessian), not psd, tries=_TRIES if psd else 1)
         except LinAlgError:
             continue
-    return _Curvature(*_shifted(hessian))
+        exact = exact if psd else found
+        yield found
+    yield dataclasses.replace(exact, tries=_TRIES) if exact else _Curvature(*shifted(hessian), False, tries=_TRIES)
+
+
+def _models(problem: _Problem, y: Vector) -> Iterator[_Curvature]:
+    """The same for proximal steps; in the end shorter and shorter ones, since a bound on a straight line would not
+    lead round what is in the way."""
+    yield _Curvature(hessian_of(problem.terms, y, False), None, True)
+    hessian = hessian_of(problem.terms, y, True)
+    yield _Curvature(hessian, None, False)
+    diagonal = hessian.diagonal()
+    least = max(float(diagonal.min()), 1e-6 * float(diagonal.max()))
+    for power in _DAMPINGS:
+        yield _Curvature(shift(hessian, 10.0**power * least), None, False, damped=True)
 
 
 def _soon(before: float, residual: float, tolerance: float, used: int) -> bool:
@@ -160,59 +202,16 @@ def _soon(before: float, residual: float, tolerance: float, used: int) -> bool:
     return ratio < 0.5 and residual * ratio**2 <= tolerance
 
 
-def _step(
-    curvature: _Curvature,
-    sharp: Sequence[Term],
-    y: Vector,
-    gradient: Vector,
-    tolerance: float,
-    unit: float | Vector,
-) -> Vector:
-    """The Newton step: -H^-1 g by Cholesky, or with sharp terms the minimiser of the model and them."""
-    if not sharp:
-        return -curvature.solve(gradient)
-    model = _Quadratic(y, gradient, curvature.hessian)
-    inner, _ = minimise([model, *sharp], y, tolerance=tolerance, unit=unit, max_iterations=60, min_iterations=1)
-    return inner - y
-
-
-def _factor(hessian: Hessian) -> Callable[[Vector], Vector]:
-    """Cholesky's factor, as what solves with it; raises ``LinAlgError`` for what is not positive definite."""
-    if isinstance(hessian, BlockMatrix):
-        return cholesky(hessian).solve
-    factor = cho_factor(hessian, lower=True, check_finite=False)
-    return lambda right: cho_solve(factor, right, check_finite=False)
-
-
-def _shifted(hessian: Hessian) -> tuple[Hessian, Callable[[Vector], Vector]]:
-    """The smallest diagonal shift (by decades) that lets Cholesky through where rounding has spoilt the projection."""
-    scale = max(float(np.abs(hessian.diagonal()).max()), 1e-300)
-    shift = hessian.shifted if isinstance(hessian, BlockMatrix) else lambda by: hessian + by * np.eye(len(hessian))
-    for power in range(-12, 4):
-        try:
-            shifted = shift(10.0**power * scale)
-            return shifted, _factor(shifted)
-        except LinAlgError:
-            continue
-    identity = scale * np.eye(len(hessian))
-    return identity, lambda right: right / scale
-
-
-def _longest(terms: Sequence[Term], y: Vector, step: Vector) -> float:
-    """The share of a step that every term admits."""
-    bounds = [term.max_step(y, step) for term in terms if hasattr(term, "max_step")]
-    return min([1.0, *bounds])
-
-
-def _line_search(
-    terms: Sequence[Term], y: np.ndarray, step: np.ndarray, value: float, slope: float
-) -> tuple[float, float]:
-    """Armijo backtracking from the whole step; returns (length, energy there), length 0 if none."""
-    length = 1.0
-    rounding = 1e-13 * abs(value)
-    for _ in range(40):
-        trial = _energy(terms, y + length * step)
-        if trial <= value + 1e-4 * length * slope + rounding:
-            return length, trial
-        length *= 0.5
-    return 0.0, value
+def _step(problem: _Problem, curvature: _Curvature, y: Vector, gradient: Vector) -> tuple[Vector | None, float]:
+    """The Newton step, -H^-1 g by Cholesky or with sharp terms the minimiser of the model and them, and by how much
+    it should change the energy; None where an exact model turns out not to be convex."""
+    if curvature.solve is not None:
+        step = -curvature.solve(gradient)
+        return step, float(gradient @ step)
+    model = proximal.Quadratic(y, gradient, curvature.hessian)
+    terms = [model, *problem.sharp]
+    found, report = proximal.solve(terms, y, 0.1 * problem.tolerance, problem.unit, convex=curvature.exact)
+    if report.reason == proximal.NOT_CONVEX:
+        return None, 0.0
+    change = energy_of(problem.sharp, found) - energy_of(problem.sharp, y)
+    return found - y, float(gradient @ (found - y)) + change

@@ -35,6 +35,11 @@ class NoField:
     def gradients(self, points: Float[np.ndarray, "n 3"]) -> Float64[np.ndarray, "n m 3"]:
         return np.zeros((len(points), 0, 3))
 
+    def evaluate(
+        self, points: Float[np.ndarray, "n 3"]
+    ) -> tuple[Float64[np.ndarray, "n m"], Float64[np.ndarray, "n m 3"]]:
+        return self.weights(points), self.gradients(points)
+
 
 class Orthogonality:
     """V kappa |A^T A - I|^2 [J] of a body with the constant handle alone; ``kappa`` in Pa.
@@ -43,6 +48,7 @@ class Orthogonality:
     """
 
     elastic = True
+    sharp = True  # twelve coordinates cost nothing, and a spinning body bends the valley of its rotations strongly
 
     def __init__(self, model: ReducedModel, kappa: float) -> None:
         if model.handles.free != 1 or model.handles.regions:

@@ -17,8 +17,8 @@ from splatanim.dynamics.reduced import ReducedModel
 class Settings:
     """How time is cut: ``frames`` at ``fps``, each of ``substeps`` implicit steps of the ``integrator``.
 
-    A step that Newton's method does not solve within ``max_iterations`` (four times as many where bodies can touch) is
-    retaken as two of half its length, and those again, up to ``max_halvings`` times.
+    A step that Newton's method does not solve within ``max_iterations`` is retaken as two of half its length, and those
+    again, up to ``max_halvings`` times.
     """
 
     frames: int
@@ -84,12 +84,13 @@ def simulate(
     *,
     on_frame: Callable[[int], None] | None = None,
 ) -> Trajectory:
-    """Run ``settings.frames`` frames from ``state`` (rest by default) under inertia, elasticity and ``terms``.
+    """Run ``settings.frames`` frames from ``state`` (rest by default) under inertia, elasticity, the material's damping
+    (:func:`~splatanim.dynamics.damping.material_damping`) and ``terms``.
 
-    The one-body case of :func:`~splatanim.dynamics.world.simulate_world`, but that nothing is added to ``terms`` (a
-    material's damping is: :func:`~splatanim.dynamics.damping.material_damping`).
+    The one-body case of :func:`~splatanim.dynamics.world.simulate_world`, without energies.
     """
+    from splatanim.dynamics.damping import material_damping
     from splatanim.dynamics.world import Actor, World, run
 
-    actor = Actor("body", model, tuple(terms), state)
+    actor = Actor("body", model, (*material_damping(model, terms), *terms), state)
     return run(World((actor,), contact=None), settings, on_frame, energies=False).trajectories[0]

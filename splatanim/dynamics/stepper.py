@@ -10,6 +10,7 @@ from jaxtyping import Float64
 
 from splatanim.dynamics.blocks import lift
 from splatanim.dynamics.contact import PlaneContact
+from splatanim.dynamics.descent import energy_of
 from splatanim.dynamics.integrators import History, advance, predict, step_data
 from splatanim.dynamics.newton import NewtonReport, Term, minimise
 from splatanim.dynamics.reduced import ReducedModel
@@ -19,17 +20,17 @@ from splatanim.dynamics.terms import Elasticity, Inertia, Step
 _TOLERANCE = 1e-6  # of the object's size: the displacement that the leftover force would cause in one step
 _ROUNDS = 24  # in which obstacles and held parts may be brought to where they should be, contact in their way
 _PUSH_ITERATIONS = 5  # of Newton's method in every other such round
-_PATIENCE = 4  # times as many iterations where contact between bodies is sorted out by them
 _STALLED = 0.02  # of the way, in four rounds: less is no progress
 
 
 @dataclass
 class Body:
-    """An actor made ready: its smooth terms, its planes, and the deepest that it was under one [m]."""
+    """An actor made ready: its smooth ``terms``, the ``sharp`` ones (cheap, and kinked or strongly curved: planes, a
+    rigid body's rigidity), and the ``deepest`` that it was under a plane [m]."""
 
     model: ReducedModel
     terms: list[Term]
-    planes: list[PlaneContact]
+    sharp: list[Term]
     elastic: list[Term]
     deepest: float = 0.0
 
@@ -37,9 +38,13 @@ class Body:
     def of(model: ReducedModel, terms: Sequence[Term]) -> Body:
         """A body with inertia and, unless ``terms`` bring their own, elasticity."""
         elastic = [term for term in terms if getattr(term, "elastic", False)] or [Elasticity(model)]
-        others = [term for term in terms if not isinstance(term, PlaneContact) and term not in elastic]
-        planes = [term for term in terms if isinstance(term, PlaneContact)]
-        return Body(model, [Inertia(model), *elastic, *others], planes, elastic)
+        every = [Inertia(model), *elastic, *(term for term in terms if term not in elastic)]
+        sharp = [term for term in every if getattr(term, "sharp", False)]
+        return Body(model, [term for term in every if term not in sharp], sharp, elastic)
+
+    @property
+    def planes(self) -> list[PlaneContact]:
+        return [term for term in self.sharp if isinstance(term, PlaneContact)]
 
     def split(self, history: History) -> tuple[np.ndarray, np.ndarray]:
         """Coordinates y and those of the prescribed handles, (3, p)."""
@@ -91,12 +96,10 @@ class Stepper:
             return term if alone else lift(term, index, self._offsets)
 
         self._smooth = [ready(term, i) for i, body in enumerate(bodies) for term in body.terms]
-        self._sharp = [ready(term, i) for i, body in enumerate(bodies) for term in body.planes]
-        self._patience = 1
+        self._sharp = [ready(term, i) for i, body in enumerate(bodies) for term in body.sharp]
         if contact is not None:
             contact.attach(self._offsets)
-            # Of bodies that touch, contact costs as much as elasticity: solving for it apart does not pay.
-            self._smooth, self._sharp, self._patience = [*self._smooth, *self._sharp, contact], [], _PATIENCE
+            self._sharp.append(contact)
         self._size = max(body.model.size for body in bodies)
         self._depth = settings.max_halvings
         self._given_up = False  # of the step at hand: a part of the shortest length did not converge
@@ -144,7 +147,7 @@ class Stepper:
     def _solve(self, steps: Sequence[Step]) -> tuple[np.ndarray, NewtonReport]:
         """The minimum of all energies at the step's end, found again where contacts appeared that had no friction."""
         for body, step in zip(self._bodies, steps, strict=True):
-            for term in (*body.terms, *body.planes):
+            for term in (*body.terms, *body.sharp):
                 begin = getattr(term, "begin_step", None)
                 if begin is not None:
                     begin(step)
@@ -153,8 +156,8 @@ class Stepper:
             now = np.concatenate([step.y for step in steps])
             self._contact.begin_step(steps)
             start, arrived = self._brought(now, start, steps)
-        iterations = self._patience * self._settings.max_iterations
-        y, report = self._minimise(start, steps, iterations)
+        iterations = self._settings.max_iterations
+        y, report = self._minimise(self._lower(start, steps), steps, iterations)
         if not arrived:
             reason = "what is prescribed ran into a body that could not get out of its way"
             report = NewtonReport(False, report.iterations, report.residual, reason)
@@ -187,11 +190,19 @@ class Stepper:
                     break
                 earlier = fraction
             if count % 2:
-                y, _ = self._minimise(y, steps, self._patience * _PUSH_ITERATIONS)
+                y, _ = self._minimise(y, steps, _PUSH_ITERATIONS)
             ahead = contact.carried(y, 1.0 - fraction)
         contact.set_fraction(1.0)
         contact.give_way(y)
         return y, False
+
+    def _lower(self, start: np.ndarray, steps: Sequence[Step]) -> np.ndarray:
+        """Where inertia leads, or, if that is so deep in contact that the energy is higher, where the step began."""
+        now = np.concatenate([step.y for step in steps])
+        if not energy_of(self._sharp, start) > energy_of(self._sharp, now):
+            return start
+        every = [*self._smooth, *self._sharp]
+        return start if energy_of(every, start) <= energy_of(every, now) else now
 
     def _minimise(self, start: np.ndarray, steps: Sequence[Step], iterations: int) -> tuple[np.ndarray, NewtonReport]:
         units = [

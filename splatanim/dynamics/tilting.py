@@ -40,9 +40,9 @@ class CarriedContact(PlaneContact):
 
         super().__init__(model, dataclasses.replace(carried.plane, shift=shift), friction, gravity)
 
-    def begin_step(self, step: Step) -> None:
-        self._frame = self._carried.at(step.target_time).frame()
-        super().begin_step(step)
+    def _pose(self, time: float) -> tuple[np.ndarray, np.ndarray]:
+        plane = self._carried.at(time)
+        return plane.point, plane.frame()
 
     def _travel(self, step: Step) -> np.ndarray:
         """The plane's own displacement at each contact point, over the seconds that the velocity is taken over."""

@@ -129,6 +129,10 @@ def run(
     """
     from threadpoolctl import threadpool_limits
 
+    from splatanim.dynamics.soundness import check_cubature
+
+    for actor in world.actors:
+        check_cubature(actor.name, actor.model)
     # The matrices are small: waking a second thread costs more than it does.
     with threadpool_limits(1, user_api="blas"):
         return _run(world, settings, on_frame, energies)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from splatanim.data import Material
+from splatanim.data import Cubature, Domain, Material
 from splatanim.dynamics.contact import Plane, PlaneContact
 from splatanim.dynamics.reduced import ReducedModel
 from splatanim.dynamics.regions import rotation_about, translation
+from splatanim.dynamics.rigid import rigid_model
 from splatanim.dynamics.simulate import Settings, Trajectory, placed_state, simulate
 from splatanim.dynamics.terms import gravity
 from splatanim.errors import InputError
+from splatanim.sampling.cubature import spread
 from tests.dynamics.models import affine, box_model, centre_of_mass, rest_step
+from tests.helpers import box_cubature
 
 G = 9.81
 DOWN = np.array([0.0, 0.0, -G])
@@ -133,6 +136,69 @@ def test_a_finite_rectangle_is_fallen_past() -> None:
     contact = PlaneContact(model, table, 0.5, G)
     trajectory = simulate(model, [gravity(model, DOWN), contact], Settings(20))
     assert centre_of_mass(model, trajectory.handles[-1])[2] < -1.5 and trajectory.penetration == 0.0
+
+
+TABLE = Plane(np.array([0.1, 0.0, 0.0]), UP, ACROSS, (0.6, 0.4))
+
+
+def test_a_finite_planes_energy_is_continuous_across_its_edges() -> None:
+    """A rigid block carried over each edge and a corner, at heights from above the margin to deep inside."""
+    model, _ = rigid_model(box_cubature((4, 4, 4), 0.05), STONE)
+    for height in (0.1003, 0.0995, 0.09):
+        for start, way in (([0.55, 0.1, height], [0.3, 0.0, 0.0]), ([0.55, 0.35, height], [0.3, 0.3, 0.0])):
+            jumps = []
+            for count in (2000, 8000):
+                path = [
+                    affine(model, translation(np.add(start, s * np.array(way)))) for s in np.linspace(0.0, 1.0, count)
+                ]
+                contact = PlaneContact(model, TABLE, 0.0, G)
+                contact.begin_step(rest_step(model, y=path[0], y_before=path[0]))
+                energy = np.array([contact.energy(y) for y in path])
+                assert energy[0] > 0.0 and energy[-1] == 0.0
+                jumps.append(np.abs(np.diff(energy)).max())
+            assert jumps[1] < 0.35 * jumps[0]  # a jump would stay as it is, however short the steps
+
+
+@pytest.mark.parametrize(
+    "offset", [(0.69, 0.1, 0.1), (0.8002, 0.1, 0.098), (0.65, 0.5002, 0.1001), (0.8002, 0.5001, 0.1002)]
+)
+def test_finite_differences_at_a_finite_planes_edge(offset: tuple[float, float, float]) -> None:
+    """On the face, at the side, over the other edge and at a corner; the block turned, so that nothing coincides."""
+    model, _ = rigid_model(box_cubature((4, 4, 4), 0.05), STONE)
+    turn = rotation_about(np.array([0.3, 0.5, 1.0]) / np.sqrt(1.34), 5e-4, np.zeros(3))
+    y = affine(model, turn + translation(offset))
+    contact = PlaneContact(model, TABLE, 0.5, G)
+    before = affine(model, turn + translation(np.asarray(offset) - np.array([2e-4, 1e-4, 0.0])))
+    contact.begin_step(rest_step(model, y=before, y_before=before))
+    gradient, exact, projected = contact.gradient(y), contact.hessian(y, psd=False), contact.hessian(y)
+    step = 1e-8
+    shifts = step * np.eye(len(y))
+    slopes = np.array([(contact.energy(y + d) - contact.energy(y - d)) / (2 * step) for d in shifts])
+    bends = np.array([(contact.gradient(y + d) - contact.gradient(y - d)) / (2 * step) for d in shifts])
+    assert np.abs(gradient).max() > 1.0
+    np.testing.assert_allclose(gradient, slopes, rtol=0, atol=1e-5 * np.abs(gradient).max())
+    np.testing.assert_allclose(exact, bends, rtol=0, atol=1e-4 * np.abs(exact).max())
+    assert np.linalg.eigvalsh(projected).min() > -1e-9 * np.abs(projected).max()
+
+
+def test_a_ball_rolls_off_an_edge_and_falls_beside_it() -> None:
+    """It pivots over the edge: no jump of energy throws it up, and nothing pulls it back."""
+    grid = np.stack(np.meshgrid(*(np.arange(9),) * 3, indexing="ij"), -1).reshape(-1, 3)
+    ball = Domain(grid[np.linalg.norm(grid - 4.0, axis=1) <= 4.5], np.full(3, -0.1), 0.2 / 9)
+    points, volumes = spread(ball, 64)
+    rays = np.random.default_rng(0).normal(size=(400, 3))
+    skin = 0.1 * rays / np.linalg.norm(rays, axis=1, keepdims=True)
+    model, terms = rigid_model(Cubature(points, volumes, skin, ball, "ball"), STONE)
+    contact = PlaneContact(model, TABLE, 0.5, G)
+    settings = Settings(31, 30.0, 4)
+    state = placed_state(model, translation([0.4, 0.0, 0.1]), translation([0.8, 0.0, 0.0]), settings.h)
+    run = simulate(model, [*terms, gravity(model, DOWN), contact], settings, state)
+    path = np.array([centre_of_mass(model, z) for z in run.handles])
+    assert run.converged_fraction == 1.0 and run.penetration < 0.01
+    assert path[:, 2].max() < 0.103 and path[-1, 2] < -0.3 and path[-1, 0] > 0.7
+    speed = np.diff(path, axis=0) * 30.0
+    energy = 0.5 * (speed**2).sum(axis=1) + G * 0.5 * (path[1:, 2] + path[:-1, 2])
+    assert np.diff(energy).max() < 0.03 * G * 0.1  # [m^2/s^2]
 
 
 def test_planes_without_a_direction_are_refused() -> None:

@@ -89,13 +89,44 @@ def test_a_worlds_bodies_have_their_materials_damping_and_rigid_ones_no_beta() -
     y = random_state(damped, 0.2)
     settings = Settings(16, 30.0, 2, integrator="bdf2")
     world = simulate_world(World((Actor("a", damped, (), State(y, y)),)), settings)
-    free = simulate(damped, [], settings, State(y, y))
-    same = simulate(damped, material_damping(damped), settings, State(y, y))
-    np.testing.assert_array_equal(world.trajectories[0].handles, same.handles)
+    free = simulate(box_model(), [], settings, State(y, y))
+    for terms in ((), material_damping(damped)):  # alone as well, and once
+        same = simulate(damped, terms, settings, State(y, y))
+        np.testing.assert_array_equal(world.trajectories[0].handles, same.handles)
     elastic = Elasticity(damped)
     elastic.begin_step(rest_step(damped))
     assert np.abs(world.trajectories[0].handles[-1]).max() < np.abs(free.handles).max()
     assert world.elastic[-1, 0] < 0.3 * elastic.energy(y)
+
+
+def test_the_stiffness_is_turned_with_the_body_and_made_anew_where_its_shape_changes() -> None:
+    model = box_model()
+    term = RayleighDamping(model, 0.3, 0.02)
+    bent = random_state(model, 0.2)
+    turn = rotation_about(np.array([0.6, 0.0, 0.8]), 1.2, np.zeros(3))
+    turned = affine(model, turn) + (np.kron(np.eye(3) + turn[:, :3], np.eye(model.dof // 3)) @ bent)
+    for y, assemblies in ((bent, 1), (1.001 * bent, 1), (turned, 1), (2.0 * bent, 2), (np.zeros_like(bent), 3)):
+        term.begin_step(rest_step(model, y=y))
+        fresh = RayleighDamping(model, 0.3, 0.02)
+        fresh.begin_step(rest_step(model, y=y))
+        assert term.assemblies == assemblies
+        difference = np.abs(term.hessian(y) - fresh.hessian(y)).max() / np.abs(fresh.hessian(y)).max()
+        assert difference < (1e-12 if y is turned or assemblies > 1 else 0.01)
+
+
+def test_a_materials_damping_decays_as_it_should_on_one_stiffness_matrix() -> None:
+    """A swinging bar of the default material, through ``simulate``: the closed form, from small strains on."""
+    bar = box_model(material=SOFT, regions=(end_pin(-0.5, 0.3),))
+    squared, modes = np.linalg.eigh(elastic_hessian(bar))
+    w, mode = np.sqrt(squared[0]), modes[:, 0]
+    model = box_model(material=replace(SOFT, damping_stiffness=0.1 / w), regions=(end_pin(-0.5, 0.3),))
+    h = 2 * np.pi / w / 60
+    start = 0.01 * mode
+    trajectory = simulate(model, [], Settings(241, 1 / h, 1, integrator="bdf2"), State(start, start))
+    z = trajectory.handles[:, : model.handles.free].transpose(0, 2, 1, 3).reshape(241, 3, -1)
+    y = (z @ np.linalg.pinv(model.to_handles).T).reshape(241, -1) @ mode
+    peaks = [np.abs(y[60 * k - 8 : 60 * k + 8]).max() for k in (1, 3)]
+    assert np.log(peaks[0] / peaks[1]) / 2 == pytest.approx(2 * np.pi * 0.05, rel=0.05)
 
 
 def test_presets_are_damped_as_their_substances_are() -> None:

@@ -17,7 +17,7 @@ from splatanim.dynamics.rigid import rigid_model
 from splatanim.dynamics.simulate import Settings, State, placed_state, simulate
 from splatanim.dynamics.terms import Elasticity, gravity
 from splatanim.dynamics.world import Actor, World, simulate_world
-from tests.dynamics.models import SOFT, box_model, elastic_hessian, end_pin, rest_step
+from tests.dynamics.models import SOFT, box_model, elastic_hessian, end_pin, random_state, rest_step
 from tests.helpers import box_cubature
 
 DOWN = np.array([0.0, 0.0, -9.81])
@@ -133,13 +133,42 @@ def test_prescribed_motion_is_met_at_its_exact_times(integrator: str) -> None:
     np.testing.assert_allclose(cut.handles, whole.handles, atol=0.15)
 
 
-def test_a_change_of_step_starts_bdf2_again() -> None:
+@pytest.mark.parametrize("pattern", [(1.0, 0.5), (1.0, 2.0, 0.7), (0.5, 0.5, 1.0, 1.0)])
+def test_bdf2_stays_of_second_order_where_steps_change_their_length(pattern: tuple[float, ...]) -> None:
+    """q'' = -q, the prediction solved in closed form: q (1 + reach^2) = target."""
+    errors = []
+    for count in (200, 400):
+        history, time, k = History(np.ones(1), np.zeros(1)), 0.0, 0
+        while time < 6.0:
+            h = pattern[k % len(pattern)] * 8.0 / count
+            prediction = predict(history, h, "bdf2")
+            assert k == 0 or prediction.reach < h
+            history = advance(history, prediction, prediction.target / (1.0 + prediction.reach**2), h)
+            time, k = time + h, k + 1
+        errors.append(float(np.hypot(history.now[0] - np.cos(time), history.velocity[0] + np.sin(time))))
+    assert errors[1] < 2e-3 and np.log2(errors[0] / errors[1]) == pytest.approx(2.0, abs=0.35)
+
+
+@pytest.mark.parametrize("integrator", ORDER)
+def test_the_energy_of_a_free_oscillation_falls_in_every_step(integrator: str) -> None:
+    """No ripple, of one mode or of all at once, small or large."""
+    model, w, mode = _mode()
+    stiff = box_model(regions=(end_pin(-0.5, 0.3),))
+    for body, y in ((model, 0.02 * mode), (stiff, random_state(stiff, 0.1))):
+        settings = Settings(61, 30.0 * w / np.pi, 1, integrator=integrator)
+        world = simulate_world(World((Actor("a", body, (), State(y, y)),)), settings)
+        assert (np.diff((world.kinetic + world.elastic)[:, 0]) < 0).all()
+
+
+def test_a_much_shorter_step_starts_bdf2_again() -> None:
     history = History(np.zeros(3), np.ones(3))
     first = predict(history, 0.1, "bdf2")
     assert first.reach == 0.1
     history = advance(history, first, np.full(3, 0.1), 0.1)
     assert predict(history, 0.1, "bdf2").reach == pytest.approx(0.2 / 3)
-    assert predict(history, 0.05, "bdf2").reach == 0.05
+    assert predict(history, 0.05, "bdf2").reach == pytest.approx(0.05 * 1.5 / 2.0)
+    assert predict(history, 0.2, "bdf2").reach == pytest.approx(0.2 * 3.0 / 5.0)
+    assert predict(history, 0.25, "bdf2").reach == 0.25
     assert predict(history, 0.1, "euler").reach == 0.1
 
 
