@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 LONGEST_STEP = 1.0 / 120.0  # s; frames further apart are cut into substeps
 SAMPLE = "jelly"
+Look = Callable[[int, np.ndarray], None]  # what is shown a frame (H, W, 3) and its number
 FILMS = (".mp4", ".webm", ".mov", "")  # the last is a folder of PNGs
 
 
@@ -52,7 +53,7 @@ class AnimateConfig:
         seconds: Length of the film.
         fps: Frames per second.
         size: Size of the picture in pixels, WIDTHxHEIGHT.
-        camera: orbit, fixed, or a nerfstudio camera_path.json or transforms.json.
+        camera: orbit, fixed, a nerfstudio camera_path.json or transforms.json, or a COLMAP model's folder.
         background: Red, green and blue of the background, 0 to 1; or transparent, with a .webm, .mov or PNG output.
         stage: Draw the ground and other planes with soft shadows.
         up: Which way is up: auto, +y, -y, +z, -z, +x or -x.
@@ -170,7 +171,8 @@ class Timings:
 class Subject:
     """A loaded capture, ready to be bound: floaters out, in Morton order, with its place in the simulator.
 
-    ``order`` are the rows of ``everything`` (all splats that were read, in the file's order) that are kept.
+    ``order`` are the rows of ``everything`` (all splats that were read, in the file's order) that are kept; where
+    :func:`prepare` was told not to keep all, ``everything`` is ``splats``.
     """
 
     splats: Splats
@@ -197,21 +199,25 @@ class Result:
     config: AnimateConfig
 
 
-def animate(config: AnimateConfig, progress: Progress | None = None) -> Result:
-    """Run the whole job; raises :class:`InputError` or ``OutputError`` with a message for the user."""
+def animate(config: AnimateConfig, progress: Progress | None = None, *, look: Look | None = None) -> Result:
+    """Run the whole job; ``look(k, picture)`` is shown every frame of the film as it is written.
+
+    Raises :class:`InputError` or ``OutputError`` with a message for the user.
+    """
     from pipelines.film import film
+    from pipelines.film_posing import bind_capture
     from pipelines.moving import direct_subject, elasticity_of, inside_of, simulated
     from splatanim.dynamics.reduced import reduce
     from splatanim.field.subspace import bind
     from splatanim.metrics import skinning_metrics
-    from splatanim.transforms import bind_splats
 
     progress = progress or Progress()
     timings = Timings()
-    _check(config)
+    check(config)
     output = output_path(config)
     with timings.stage("load"), progress.spinner("reading the capture"):
-        subject = prepare(read(config), config.up, config.object_size, config.scene or SAMPLE)
+        whole = config.select is not None
+        subject = prepare(read(config), config.up, config.object_size, config.scene or SAMPLE, keep_all=whole)
     with timings.stage("sample"), progress.spinner("finding the inside"):
         cubature, part = inside_of(config, subject)
     material = chosen_material(config)
@@ -222,13 +228,13 @@ def animate(config: AnimateConfig, progress: Progress | None = None) -> Result:
         metrics = skinning_metrics(handles.field.weights(cubature.domain.centres))
         model = reduce(cubature, handles, material)
         moving = subject.splats if part is None else subject.splats.select(part.rows)
-        bound = bind_splats(moving, subject.frame, handles)
+        bound = bind_capture(moving, subject.frame, handles, unit=config.object_size)
     settings = Settings(config.frames, config.fps, max(1, int(np.ceil(1.0 / (config.fps * LONGEST_STEP) - 1e-9))))
     with timings.stage("simulate"), progress.bar("simulating", config.frames - 1) as tick:
         elastic, stiffened = elasticity_of(config, model, np.asarray(subject.frame.up))
         trajectory = simulated(model, direction, settings, part, elastic, tick)
     story = Story(trajectory, direction, cubature, handles, part)
-    notes = film(config, output, subject, bound, story, timings, progress)
+    notes = film(config, output, subject, bound, story, timings, progress, look)
     notes = [*stiffened, *([] if part is None else [part.note]), *notes]
     return Result(
         output, subject, cubature, handles, why, material, metrics, trajectory, timings.seconds, tuple(notes), config
@@ -246,7 +252,7 @@ class Story:
     part: Part | None
 
 
-def _check(config: AnimateConfig) -> None:
+def check(config: AnimateConfig) -> None:
     """Whatever can be wrong with the options is said before the work, not after it."""
     from pipelines.cameras import parse_colour, parse_size
     from pipelines.film import TRANSPARENT, parse_exports
@@ -292,8 +298,8 @@ def read(config: AnimateConfig) -> ReadResult:
     return ReadResult(splats, "sample", len(splats), up="-y")
 
 
-def prepare(result: ReadResult, up: str, object_size: float, file: Path | str) -> Subject:
-    """Inspect a capture, set its floaters aside and place it in the simulator."""
+def prepare(result: ReadResult, up: str, object_size: float, file: Path | str, *, keep_all: bool = True) -> Subject:
+    """Inspect a capture, set its floaters aside and place it in the simulator; ``keep_all``: remember all it held."""
     from splatanim.inspect import analyse, floater_mask, up_vector
     from splatanim.render.order import morton_order
 
@@ -310,7 +316,7 @@ def prepare(result: ReadResult, up: str, object_size: float, file: Path | str) -
         raise InputError(f"{file}: all splats lie at one point; there is no object to animate.")
     centre = 0.5 * (low + high)
     frame = Frame(tuple(centre.tolist()), object_size / longest, up_vector(inspection.up))
-    return Subject(splats, order, inspection, frame, result.splats)
+    return Subject(splats, order, inspection, frame, result.splats if keep_all else splats)
 
 
 def chosen_material(config: AnimateConfig) -> Material:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float64
@@ -32,8 +33,10 @@ def cameras_for(
     width, height = size
     frames = len(boxes[0])
     if view.path not in ("orbit", "fixed"):
-        if not view.path.endswith(".json"):
-            raise InputError(f"--camera {view.path!r} is neither orbit, fixed nor a .json file of cameras.")
+        if not view.path.endswith(".json") and not Path(view.path).is_dir():
+            raise InputError(
+                f"--camera {view.path!r} is neither orbit, fixed, a .json file of cameras nor a COLMAP model's folder."
+            )
         path = read_cameras(view.path, size=(width, height))
         index = np.round(np.linspace(0, len(path.cameras) - 1, frames)).astype(int)
         notes = [path.note] if path.note else []

@@ -36,12 +36,10 @@ _UPRIGHT = "+y"  # meshes stand so unless said otherwise; glTF requires it
 class ConvertConfig:
     """Convert splats from one format to another, moved, cropped, cleaned or thinned; or a mesh to splats.
 
-    Read are .ply (3DGS and its dialects, compressed), .splat, .ksplat, .spz, .sog (or its folder) and .glb with splats,
-    and meshes. The crop comes first, in the input's coordinates, then --drop-floaters; then --transform, --scale,
-    --rotate and --translate, in this order; then --cap-needles and the thinning.
-
     Args:
-        source: A splat file, or a mesh: .glb, .gltf, .obj, .stl, .off or .ply.
+        source: A splat file (.ply, compressed or not, .splat, .ksplat, .spz, .sog or its folder, .glb), or a mesh:
+            .glb, .gltf, .obj, .stl, .off or .ply. The crop comes first, then --drop-floaters; then --transform,
+            --scale, --rotate and --translate, in this order; then --cap-needles and the thinning.
         output: The .ply, .splat, .spz or .glb (KHR_gaussian_splatting) to write; a mesh goes into a .glb as a mesh.
         count: How many splats a mesh becomes (60000 by default), or how many of the input's splats are kept, those
             that cover most.

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from pipelines.cameras import cameras_for, parse_colour, parse_size
+from pipelines.film_posing import BoundCapture, DrawnCapture, drawn_capture, posed_whole
 from pipelines.progress import Progress
 from splatanim.data import Frame, Splats
 from splatanim.dynamics.contact import Plane
@@ -18,15 +19,15 @@ from splatanim.dynamics.scene import View
 from splatanim.errors import InputError
 from splatanim.render.camera import Camera
 from splatanim.render.stage import StagePlane, draw_stage
-from splatanim.transforms import BoundSplats
 
 if TYPE_CHECKING:
-    from pipelines.animate import AnimateConfig, Story, Subject, Timings
+    from pipelines.animate import AnimateConfig, Look, Story, Subject, Timings
     from pipelines.scene_select import Part
 
 Export = Callable[[int, Splats], None]
 TRANSPARENT = "transparent"  # the background that leaves nothing behind the splats
 SEQUENCES = ("ply", "splat", "spz", "glb")  # what a sequence of splats can be exported as
+_CASTING = 200_000  # splats whose shadows are summed
 _POSES = 16  # of a film, that long splats are held against
 
 
@@ -34,15 +35,14 @@ def film(
     config: AnimateConfig,
     output: Path,
     subject: Subject,
-    bound: BoundSplats,
+    bound: BoundCapture,
     story: Story,
     timings: Timings,
     progress: Progress,
+    look: Look | None = None,
 ) -> list[str]:
     """Write the film and the exports; returns notes for the summary."""
     from splatanim.render.film import open_film
-    from splatanim.render.rasterize import rasterize
-    from splatanim.transforms import pose
 
     trajectory = story.trajectory
     frames = len(trajectory.handles)
@@ -50,50 +50,70 @@ def film(
     view = View(config.camera, azimuth=35.0 if config.camera == "fixed" else 25.0)
     size = parse_size(config.size)
     cameras, notes = cameras_for(view, size, subject.frame.up, boxes, config.seconds, offset=subject.splats.offset)
-    clear = config.background == TRANSPARENT
-    background = (0.0, 0.0, 0.0) if clear else parse_colour(config.background)
+    background = parse_background(config.background)
     planes = stage_planes(config, story.direction, subject.frame)
     extent = 1.0 / subject.frame.scale * config.object_size
     exports = _exports(config, subject, story.part)
     with timings.stage("pose"):
         drawn, note = drawable(bound, story)
-    seen = _seen(subject, story.part, cut=drawn is not bound)
-    with open_film(output, fps=config.fps, alpha=clear) as video, progress.bar("rendering", frames) as tick:
+    seen = _seen(subject, story.part, cut=drawn.cut > 0)
+    with (
+        open_film(output, fps=config.fps, alpha=background is None) as video,
+        progress.bar("rendering", frames) as tick,
+    ):
         for k in range(frames):
             with timings.stage("pose"):
-                splats = seen(pose(drawn, trajectory.handles[k]))
+                eye = cameras[k].position if story.part is None else None
+                splats = seen(drawn.at(trajectory.handles[k], eye))
             with timings.stage("render"):
-                if clear:
-                    drawing = rasterize(splats, cameras[k], background=background, backend=config.backend)
-                    image, alpha = drawing.rgb, drawing.alpha
-                else:
-                    stage = planes(trajectory.times[k])
-                    image, alpha = picture(splats, cameras[k], stage, extent, background, config.backend), None
+                stage = [] if background is None else planes(trajectory.times[k])
+                image, alpha = drawn_frame(splats, cameras[k], stage, extent, background, config.backend)
             with timings.stage("encode"):
                 video.write(image, alpha)
                 if exports:  # the capture's own splats, uncut: their number is the file's
-                    moved = pose(bound, trajectory.handles[k])
+                    moved = posed_whole(bound, trajectory.handles[k])
                 for export in exports:
                     export(k, moved)
+            if look is not None:
+                look(k, image)
+            del splats  # before the next frame's are made
             tick()
         with timings.stage("encode"):
             _export_npz(config, subject, bound, story)
     return [*notes, *([note] if note else []), *([video.note] if video.note else [])]
 
 
-def drawable(bound: BoundSplats, story: Story) -> tuple[BoundSplats, str]:
+def drawable(bound: BoundCapture, story: Story) -> tuple[DrawnCapture, str]:
     """The splats to draw, with those cut that could not follow the motion in one piece, and a note on how many."""
-    from splatanim.splitting import split_splats
-
     frames = story.trajectory.handles
-    drawn = split_splats(bound, story.handles, poses=frames[:: max(1, len(frames) // _POSES)])
-    if drawn.parents is None:
-        return bound, ""
-    count = int((np.bincount(drawn.parents, minlength=len(bound.rest)) > 1).sum())
-    return (
-        drawn,
-        f"{count} long splats are drawn in pieces, so that they bend with the object (exports keep them whole).",
+    drawn = drawn_capture(bound, story.handles, frames[:: max(1, len(frames) // _POSES)])
+    if not drawn.cut:
+        return drawn, ""
+    return drawn, (
+        f"{drawn.cut} long splats are drawn in pieces, so that they bend with the object (exports keep them whole)."
     )
+
+
+def parse_background(text: str) -> tuple[float, float, float] | None:
+    """``1,1,1`` -> (1.0, 1.0, 1.0); ``transparent`` -> None."""
+    return None if text == TRANSPARENT else parse_colour(text)
+
+
+def drawn_frame(
+    splats: Splats,
+    camera: Camera,
+    planes: Sequence[StagePlane],
+    size: float,
+    background: tuple[float, float, float] | None,
+    backend: str,
+) -> tuple[Float32[np.ndarray, "h w 3"], Float32[np.ndarray, "h w"] | None]:
+    """One frame as films take it: the picture, and without a background its alpha (over black; no planes then)."""
+    from splatanim.render.rasterize import rasterize
+
+    if background is not None:
+        return picture(splats, camera, planes, size, background, backend), None
+    drawing = rasterize(splats, camera, background=(0.0, 0.0, 0.0), backend=backend)
+    return drawing.rgb, drawing.alpha
 
 
 def picture(
@@ -113,7 +133,22 @@ def picture(
     if not planes:
         return rasterize(splats, camera, background=background, backend=backend).rgb
     rendering = rasterize(splats, camera, background=(0.0, 0.0, 0.0), backend=backend, depth=True)
-    return draw_stage(rendering, camera, planes, splats, size, background)
+    return draw_stage(rendering, camera, planes, _casting(splats), size, background)
+
+
+def _casting(splats: Splats) -> Splats:
+    """What casts shadows: of very many splats every so manieth, with its neighbours' area, as shadows are soft."""
+    every = len(splats) // _CASTING
+    if every < 2:
+        return splats
+    rows = slice(0, None, every)
+    return Splats(
+        splats.means[rows],
+        splats.quaternions[rows],
+        splats.log_scales[rows] + np.float32(0.5 * np.log(every)),
+        splats.raw_opacities[rows],
+        splats.sh[rows, :1],
+    )
 
 
 def _seen(subject: Subject, part: Part | None, cut: bool) -> Callable[[Splats], Splats]:
@@ -202,7 +237,7 @@ def _exports(config: AnimateConfig, subject: Subject, part: Part | None) -> list
     return [sequence(kind, folder) for kind, folder in folders]
 
 
-def _export_npz(config: AnimateConfig, subject: Subject, bound: BoundSplats, story: Story) -> None:
+def _export_npz(config: AnimateConfig, subject: Subject, bound: BoundCapture, story: Story) -> None:
     """The animation as one file (:mod:`splatanim.formats.sequence4d`): constant splats and handles per frame."""
     from splatanim.formats.sequence4d import sequence_of, write_sequence4d
 
@@ -211,4 +246,5 @@ def _export_npz(config: AnimateConfig, subject: Subject, bound: BoundSplats, sto
     for kind, path in parse_exports(config.export):
         if kind == "npz":
             trajectory = story.trajectory
-            write_sequence4d(path, sequence_of(bound, trajectory.handles, trajectory.times, rows=rows, whole=whole))
+            everything = sequence_of(bound.whole(), trajectory.handles, trajectory.times, rows=rows, whole=whole)
+            write_sequence4d(path, everything)

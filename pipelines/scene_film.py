@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from pipelines.cameras import cameras_for, parse_size
-from pipelines.film import picture
+from pipelines.film import drawn_frame
 from pipelines.progress import Progress
 from pipelines.scene_build import BuiltObject, BuiltScene, PlacedThing, Prop
 from splatanim.data import Frame, Splats
@@ -43,9 +43,9 @@ def film_scene(
     timings: Timings,
     progress: Progress,
 ) -> list[str]:
-    """Write the MP4 and the exports; returns notes for the summary."""
+    """Write the film and the exports; returns notes for the summary."""
     from pipelines.scene_export import exports_of
-    from splatanim.render.video import VideoWriter
+    from splatanim.render.film import open_film
 
     scene, output = built.scene, built.scene.output
     frames = len(trajectory.times)
@@ -56,17 +56,18 @@ def film_scene(
     cameras, notes = cameras_for(scene.camera, parse_size(output.size), up, boxes, scene.seconds)
     size = stage_size(built, boxes)
     export = exports_of(built, trajectory, bound)
-    with VideoWriter(film, fps=scene.fps) as video, progress.bar("rendering", frames) as tick:
+    background = None if output.transparent else output.background
+    with open_film(film, fps=scene.fps, alpha=output.transparent) as video, progress.bar("rendering", frames) as tick:
         for k in range(frames):
             time = float(trajectory.times[k])
             with timings.stage("pose"):
                 posed = [pose(b, t.handles[k]) for b, t in zip(bound, trajectory.trajectories, strict=True)]
                 everything = merge(*posed, *(prop.at(k, time) for prop in props))
             with timings.stage("render"):
-                planes = stage_planes(built, time, boxes) if output.stage else []
-                image = picture(everything, cameras[k], planes, size, output.background, backend)
+                planes = stage_planes(built, time, boxes) if output.stage and not output.transparent else []
+                image, alpha = drawn_frame(everything, cameras[k], planes, size, background, backend)
             with timings.stage("encode"):
-                video.write(image)
+                video.write(image, alpha)
                 export(k)
             tick()
     return [*notes, *([video.note] if video.note else [])]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.animate import Timings
+from pipelines.animate import FILMS, Timings
 from pipelines.progress import Progress
 from pipelines.scene_build import BuiltObject, BuiltScene, build_scene
 from splatanim.dynamics.scene import Scene, SceneError
@@ -60,8 +60,13 @@ def check_outputs(scene: Scene, film: Path) -> None:
     check_output(scene.output.size)
     if not all(0 <= c <= 1 for c in scene.output.background):
         raise SceneError("output.background", f"background is {scene.output.background}; 0 to 1 are possible.")
-    if film.suffix.lower() != ".mp4":
-        raise SceneError("output.film", f"film {film}: only .mp4 can be written; for splats set ply.")
+    if film.suffix.lower() not in FILMS:
+        raise SceneError(
+            "output.film",
+            f"film {film}: a film is .mp4, .webm or .mov, or a folder of PNGs (no suffix); for splats set ply.",
+        )
+    if scene.output.transparent and film.suffix.lower() == ".mp4":
+        raise SceneError("output.film", f"film {film}: an .mp4 holds no alpha; write {film.with_suffix('.webm')}.")
     for key, path in (("film", film), ("report", Path(scene.output.report or film))):
         if not path.parent.is_dir():
             raise SceneError(f"output.{key}", f"{key} {path}: there is no folder {path.parent}. Make it first.")

@@ -79,7 +79,7 @@ def options_given(config: AnimateConfig) -> set[str]:
 def overridden(scene: Scene, config: AnimateConfig, given: set[str]) -> Scene:
     """The scene with what the command line says instead."""
     from pipelines.cameras import parse_colour, parse_size
-    from pipelines.film import parse_exports
+    from pipelines.film import TRANSPARENT, parse_exports
 
     top: dict[str, Any] = {name: getattr(config, name) for name in ("seconds", "fps", "seed") if name in given}
     output: dict[str, Any] = {}
@@ -87,7 +87,9 @@ def overridden(scene: Scene, config: AnimateConfig, given: set[str]) -> Scene:
         parse_size(config.size)
         output["size"] = config.size
     if "background" in given:
-        output["background"] = parse_colour(config.background)
+        output["transparent"] = config.background == TRANSPARENT
+        if config.background != TRANSPARENT:
+            output["background"] = parse_colour(config.background)
     if "stage" in given:
         output["stage"] = config.stage
     if "report" in given and config.report is not None:

@@ -16,6 +16,7 @@ USES = (
     ("_pushforward.py", "_harmonics.py"),
     ("render/_project.py", "render/_numba.py"),
     ("render/_blend.py", "render/_numba.py"),
+    ("render/_colours.py", "render/_numba.py"),
 )
 
 

@@ -185,9 +185,10 @@ class Output:
     """What is written. Paths are relative to the scene file.
 
     Args:
-        film: The .mp4; beside the scene, under its name, unless given.
+        film: The .mp4, .webm or .mov, or a folder of PNGs (no suffix); an .mp4 beside the scene unless given.
         size: Of the picture in pixels, WIDTHxHEIGHT.
         background: Red, green and blue, 0 to 1.
+        transparent: No background and no stage, only the objects; not in an .mp4.
         stage: Draw the planes with soft shadows.
         ply: A folder: for each object, a sequence NAME/frame_0000.ply in its own file's coordinates and order.
         npz: A folder: for each object, NAME.npz with handles and weights.
@@ -197,6 +198,7 @@ class Output:
     film: str = ""
     size: str = "640x640"
     background: Vector = (1.0, 1.0, 1.0)
+    transparent: bool = False
     stage: bool = True
     ply: str = ""
     npz: str = ""

@@ -33,7 +33,7 @@ class CameraPath:
 
 
 def read_cameras(path: str | os.PathLike[str], *, size: tuple[int, int] | None = None) -> CameraPath:
-    """Read cameras from a JSON file; the layout is told by its keys.
+    """Read cameras from a JSON file, whose layout is told by its keys, or from the folder of a COLMAP model.
 
     * ``camera_path``: nerfstudio (``camera_to_world``, vertical ``fov`` in degrees, ``render_width``, ``fps``);
     * ``frames`` or ``cameras`` with a ``transform_matrix`` each: NeRF-synthetic and nerfstudio ``transforms.json``
@@ -46,6 +46,8 @@ def read_cameras(path: str | os.PathLike[str], *, size: tuple[int, int] | None =
     Raises InputError, naming file, frame and key, for anything missing, odd or not finite.
     """
     path = Path(path)
+    if path.is_dir():
+        return _read_colmap(path, size)
     data = _load(path)
     if "camera_path" in data:
         return _read_nerfstudio(path, data, size)
@@ -104,6 +106,42 @@ def write_camera_path(path: str | os.PathLike[str], cameras: list[Camera], fps: 
     }
     with atomic_path(path) as temporary:
         temporary.write_text(json.dumps(data, indent=1), encoding="utf-8")
+
+
+def write_transforms(path: str | os.PathLike[str], cameras: list[Camera], *, names: list[str] | None = None) -> None:
+    """Write a nerfstudio ``transforms.json`` with every lens in its frame, whole or not at all.
+
+    ``names`` are the images' (``file_path``; ``images/frame_0000.png`` ... by default). Raises InputError for no camera
+    or names that do not fit, OutputError where the file cannot be written.
+    """
+    if not cameras:
+        raise InputError(f"{path}: no camera was given.")
+    names = [f"images/frame_{k:04d}.png" for k in range(len(cameras))] if names is None else names
+    if len(names) != len(cameras):
+        raise InputError(f"{path}: {len(names)} names for {len(cameras)} cameras; each image has one of its own.")
+    frames = []
+    for camera, name in zip(cameras, names, strict=True):
+        lens = {"fl_x": camera.fx, "fl_y": camera.fy, "cx": camera.cx, "cy": camera.cy}
+        matrix = (np.linalg.inv(camera.T_camera_world) @ _FLIP).tolist()
+        frames.append({"file_path": name, "w": camera.width, "h": camera.height, **lens, "transform_matrix": matrix})
+    with atomic_path(path) as temporary:
+        temporary.write_text(json.dumps({"camera_model": "PINHOLE", "frames": frames}, indent=1), encoding="utf-8")
+
+
+def _read_colmap(path: Path, size: tuple[int, int] | None) -> CameraPath:
+    from splatanim.render.camera_colmap import read_colmap
+
+    cameras, _, note = read_colmap(path)
+    return CameraPath([_resized(camera, size) for camera in cameras], None, note)
+
+
+def _resized(camera: Camera, size: tuple[int, int] | None) -> Camera:
+    """A camera of another image size, its lens scaled along."""
+    if size is None:
+        return camera
+    sx, sy = size[0] / camera.width, size[1] / camera.height
+    lens = (camera.fx * sx, camera.fy * sy, camera.cx * sx, camera.cy * sy)
+    return Camera(camera.T_camera_world, *lens, *size, camera.near)
 
 
 def _load(path: Path) -> dict[str, Any]:

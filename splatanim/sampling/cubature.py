@@ -21,6 +21,7 @@ FEWEST_VOXELS = 25_000  # below it the grid is refined, at most four times
 MOST_CELLS = 1_200_000  # in a grid, empty ones included
 THINNEST = 6  # voxels wanted across the thinnest direction
 COARSEST = 12  # voxels along the longest side below which a grid is not coarsened further
+MOST_COARSE = 300_000  # points that settle how thick an object is
 SEALED_SHARE = 0.03  # of the volume found behind the surface: less counts as a thin shell
 
 
@@ -59,7 +60,8 @@ def cubature_from_splats(
     bodies = density.Ellipsoids(splats, frame, keep)
     low, high = density.box(bodies)
     size = _longest(low, high, f"{len(bodies.rows)} splats")
-    coarse, _ = density.body_samples(bodies, size / COARSEST)
+    coarse = np.concatenate([points for points, _ in density.body_samples(bodies, size / COARSEST)])
+    coarse = coarse[:: max(len(coarse) // MOST_COARSE, 1)]
     spacing, finest = _spacing(coarse, low, high, resolution)
 
     def fill(h: float) -> _Filled:
@@ -162,8 +164,7 @@ def _fill_splats(
     size = float((high - low).max())
     note = ""
     while True:
-        points, weights = density.body_samples(bodies, spacing)
-        raster = voxels.rasterise(points, weights, low, high, spacing)
+        raster = voxels.rasterise(density.body_samples(bodies, spacing), low, high, spacing)
         occupied = _covered(raster.weight)
         if voxels.hangs_together(occupied) or spacing * 1.35 > size / COARSEST:
             break
@@ -197,7 +198,7 @@ def _fill_mesh(mesh: Mesh, solid: Mesh | None, low: np.ndarray, high: np.ndarray
     area = np.linalg.norm(np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]), axis=1).sum() / 2
     dense = int(np.clip(16 * area / spacing**2, 5_000, density.MOST_SAMPLES))
     points, _ = sample_surface(mesh, dense, seed=seed, sharp_fraction=0.1)
-    raster = voxels.rasterise(points, np.ones(len(points)), low, high, spacing)
+    raster = voxels.rasterise([(points, np.ones(len(points)))], low, high, spacing)
     occupied = raster.weight > 0
     if solid is None:
         return _finish(occupied, raster, "flood fill of an open mesh", "")

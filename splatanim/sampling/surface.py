@@ -8,6 +8,7 @@ from jaxtyping import Float, Float64, Int
 from splatanim.data import Mesh
 from splatanim.errors import InputError
 
+_BLOCK = 1 << 16  # points at a time
 SHARP_ANGLE = np.radians(30.0)  # dihedral angle from which an edge counts as sharp
 
 
@@ -54,7 +55,15 @@ def directions(up: tuple[float, float, float]) -> Float64[np.ndarray, "90 3"]:
 
 def support_extremes(points: Float[np.ndarray, "n 3"], up: tuple[float, float, float]) -> Int[np.ndarray, " k"]:
     """Indices of the points that lie farthest out in each of :func:`directions`: what a floor touches first."""
-    return np.unique((np.asarray(points, np.float64) @ directions(up).T).argmax(axis=0))
+    ways = directions(up).T
+    best, where = np.full(ways.shape[1], -np.inf), np.zeros(ways.shape[1], np.int64)
+    for start in range(0, len(points), _BLOCK):
+        reach = np.asarray(points[start : start + _BLOCK], np.float64) @ ways
+        farthest = reach.argmax(axis=0)
+        found = reach[farthest, np.arange(len(best))]
+        where = np.where(found > best, start + farthest, where)
+        best = np.maximum(best, found)
+    return np.unique(where)
 
 
 def sample_surface(

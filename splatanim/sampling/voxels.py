@@ -6,6 +6,7 @@ A grid here is a boolean array with ``MARGIN`` empty cells on every side; cell `
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,26 +44,31 @@ class Sealed:
     base_closed: bool
 
 
+Samples = Iterable[tuple[Float64[np.ndarray, "n 3"], Float64[np.ndarray, " n"]]]
+
+
 def rasterise(
-    points: Float64[np.ndarray, "n 3"],
-    weights: Float64[np.ndarray, " n"],
+    samples: Samples,
     low: Float64[np.ndarray, " 3"],
     high: Float64[np.ndarray, " 3"],
     spacing: float,
 ) -> Raster:
-    """Sum weighted points into cells of size ``spacing`` over the box ``low .. high``; points outside are ignored."""
+    """Sum weighted points, which come in blocks, into cells of size ``spacing`` over the box ``low .. high``; points
+    outside are ignored."""
     cells = np.maximum(np.ceil((high - low) / spacing - 1e-9).astype(int), 1)
     origin = (low + high) / 2 - (cells / 2 + MARGIN) * spacing
     shape = tuple(int(c) for c in cells + 2 * MARGIN)
-    index = np.floor((points - origin) / spacing).astype(np.int64)
-    inside = ((index >= MARGIN - 1) & (index <= np.array(shape) - MARGIN)).all(axis=1)
-    flat = np.ravel_multi_index(tuple(index[inside].T), shape)
     size = int(np.prod(shape))
-    total = np.bincount(flat, weights[inside], minlength=size)
-    safe = np.where(total > 0, total, 1.0)
-    anchor = np.stack(
-        [np.bincount(flat, weights[inside] * points[inside, axis], minlength=size) / safe for axis in range(3)], axis=1
-    )
+    total, anchor = np.zeros(size), np.zeros((size, 3))
+    for points, weights in samples:
+        index = np.floor((points - origin) / spacing).astype(np.int64)
+        inside = ((index >= MARGIN - 1) & (index <= np.array(shape) - MARGIN)).all(axis=1)
+        flat = np.ravel_multi_index(tuple(index[inside].T), shape)
+        weights, points = weights[inside], points[inside]
+        total += np.bincount(flat, weights, minlength=size)
+        for axis in range(3):
+            anchor[:, axis] += np.bincount(flat, weights * points[:, axis], minlength=size)
+    anchor /= np.where(total > 0, total, 1.0)[:, None]
     return Raster(total.reshape(shape), anchor.reshape(*shape, 3), origin, spacing)
 
 

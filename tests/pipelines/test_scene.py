@@ -280,7 +280,7 @@ def test_options_beside_a_scene_file_win(tmp_path: Path, capsys) -> None:
         (None, ["--motion", "poke"], "--motion is for one capture; in a scene file each object says so itself"),
         (None, ["--size", "3"], "--size '3' is not WIDTHxHEIGHT"),
         (None, ["--seconds", "-1"], "--seconds -1: a positive number is needed"),
-        (None, ["-o", "a.avi"], "1: film a.avi: only .mp4 can be written"),
+        (None, ["-o", "a.avi"], "1: film a.avi: a film is .mp4, .webm or .mov"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, capsys, change, options, said: str) -> None:

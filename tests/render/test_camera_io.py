@@ -158,7 +158,7 @@ def test_bad_files_are_refused_by_name_frame_and_key(tmp_path: Path, data: Any, 
 def test_missing_file_and_folder(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no such file"):
         read_cameras(tmp_path / "nothing.json")
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="holds no COLMAP model"):
         read_cameras(tmp_path)
     with pytest.raises(OutputError, match="does not exist"):
         write_camera_path(tmp_path / "no" / "path.json", orbit((0, 0, 0), 1, (0, 1, 0), count=1, width=4, height=4), 24)
