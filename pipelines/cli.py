@@ -14,9 +14,11 @@ import tyro
 from tyro.conf import OmitArgPrefixes, OmitSubcommandPrefixes, subcommand
 
 from pipelines.animate import AnimateConfig, with_given
+from pipelines.batch import BatchConfig
 from pipelines.bench_raster import BenchRaster
 from pipelines.bench_step import BenchStepConfig
 from pipelines.convert import ConvertConfig
+from pipelines.doctor import DoctorConfig
 from pipelines.evaluate_complementary import EvaluateComplementaryConfig
 from pipelines.evaluate_dynamics import EvaluateDynamicsConfig
 from pipelines.evaluate_fields import EvaluateFieldsConfig
@@ -33,6 +35,7 @@ from pipelines.still import RenderConfig, SampleConfig
 from pipelines.synth import SynthConfig
 from pipelines.train_fields import TrainFieldsConfig
 from pipelines.verify_dynamics import VerifyDynamicsConfig
+from pipelines.view_config import BenchViewConfig, ViewConfig
 from splatanim.errors import InputError, OutputError
 
 Bench = (
@@ -45,13 +48,17 @@ Bench = (
     | Annotated[EvaluateComplementaryConfig, subcommand("complementary")]
     | Annotated[VerifyDynamicsConfig, subcommand("verify")]
     | Annotated[EvaluateRigsConfig, subcommand("rigs")]
+    | Annotated[BenchViewConfig, subcommand("view")]
 )
 Command = (
     Annotated[AnimateConfig, subcommand("animate")]
+    | Annotated[ViewConfig, subcommand("view")]
     | Annotated[InspectConfig, subcommand("inspect")]
     | Annotated[RenderConfig, subcommand("render")]
     | Annotated[SampleConfig, subcommand("sample")]
     | Annotated[ConvertConfig, subcommand("convert")]
+    | Annotated[BatchConfig, subcommand("batch")]
+    | Annotated[DoctorConfig, subcommand("doctor")]
     | Annotated[RigConfig, subcommand("rig")]
     | Annotated[ReconstructConfig, subcommand("reconstruct")]
     | Annotated[FitConfig, subcommand("fit")]
@@ -81,6 +88,18 @@ def _animate(config: AnimateConfig) -> str:
     return summary(result)
 
 
+def _view(config: ViewConfig) -> str:
+    from viewers.verb import view
+
+    return view(config)
+
+
+def _bench_view(config: BenchViewConfig) -> str:
+    from viewers.bench import bench_view
+
+    return bench_view(config)
+
+
 def _inspect(config: InspectConfig) -> str:
     from pipelines.inspect_scene import inspect_scene
 
@@ -103,6 +122,22 @@ def _convert(config: ConvertConfig) -> str:
     from pipelines.convert import convert
 
     return convert(config)
+
+
+def _batch(config: BatchConfig) -> str:
+    from pipelines.batch import batch
+
+    return batch(config, Progress(None))
+
+
+def _doctor(config: DoctorConfig) -> str:
+    from pipelines.doctor import doctor
+
+    text, healthy = doctor(config)
+    if not healthy:
+        print(text)
+        raise SystemExit(1)
+    return text
 
 
 def _reconstruct(config: ReconstructConfig) -> str:
@@ -198,10 +233,14 @@ def _bench_step(config: BenchStepConfig) -> str:
 
 ACTIONS: dict[type, Callable[[Any], str]] = {
     AnimateConfig: _animate,
+    ViewConfig: _view,
+    BenchViewConfig: _bench_view,
     InspectConfig: _inspect,
     RenderConfig: _render,
     SampleConfig: _sample,
     ConvertConfig: _convert,
+    BatchConfig: _batch,
+    DoctorConfig: _doctor,
     BenchRaster: _bench_raster,
     BenchStepConfig: _bench_step,
     RigConfig: _rig,
