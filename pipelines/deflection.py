@@ -26,7 +26,7 @@ from splatanim.formats.atomic import atomic_path
 GRAVITY = 9.81
 HELD = 0.12  # share of the length that is held
 FADE = 0.04  # of the length, over which the hold of a reduced model fades out: finite elements' holds end at once
-POINTS = 32  # cubature points a handle: with fewer, what lies between them bends without resistance
+POINTS = 64  # cubature points a handle, as of ``animate``: with fewer, what lies between them bends for nothing
 SAG = 0.1  # wanted deflection of the linear full-space solution, in lengths
 BASE = Material("reference", 1e5, 0.3, 1000.0, stretch_limit=4.0)
 
@@ -119,18 +119,19 @@ def kept_reference(cubature: Cubature, file: Path) -> Reference:
                 return Reference(cubature, region, acceleration, material, kept["moved"], seconds)
     found = reference(cubature)
     with atomic_path(file) as temporary:
-        material = found.material
-        extra = {"young": material.young, "model": material.model, "seconds": found.seconds}
-        np.savez_compressed(temporary, key=key, moved=found.moved, **extra)
+        young, model = np.array(found.material.young), np.array(found.material.model)
+        seconds_taken = np.array(found.seconds)
+        np.savez_compressed(temporary, key=key, moved=found.moved, young=young, model=model, seconds=seconds_taken)
     return found
 
 
 def deflect(truth: Reference, field: SkinningField) -> Deflection:
-    """The same problem in the subspace of a field, on ``POINTS`` cubature points a handle."""
+    """The same problem in the subspace of a field, on ``POINTS`` cubature points a handle, dilatation averaged."""
     from splatanim.binding import Handles, shape_functions
+    from splatanim.dynamics.dilation import AveragedElasticity
     from splatanim.dynamics.newton import minimise
     from splatanim.dynamics.reduced import reduce
-    from splatanim.dynamics.terms import Elasticity, Step, gravity
+    from splatanim.dynamics.terms import Step, gravity
     from splatanim.sampling.cubature import spread
 
     start = time.perf_counter()
@@ -138,7 +139,7 @@ def deflect(truth: Reference, field: SkinningField) -> Deflection:
     points, volumes = spread(truth.cubature.domain, POINTS * field.handles)
     model = reduce(dataclasses.replace(truth.cubature, points=points, volumes=volumes), handles, truth.material)
     rest, held = np.zeros(model.dof), model.held_coordinates(0.0)
-    elasticity, weight = Elasticity(model), gravity(model, truth.acceleration)
+    elasticity, weight = AveragedElasticity(model), gravity(model, truth.acceleration)
     step = Step(0.0, 1.0, rest, rest, held, held, held)
     elasticity.begin_step(step)
     weight.begin_step(step)

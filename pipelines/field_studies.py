@@ -61,6 +61,7 @@ def _deflection_row(
     options = {
         "handles": config.handles,
         "points": POINTS * config.handles,
+        "law": "averaged dilatation",
         "seed": config.seed,
         "steps": config.simplicits_steps if kind == "simplicits" else 0,
         "weights": str(config.weights or "") if kind == "neural" else "",
@@ -68,9 +69,9 @@ def _deflection_row(
     }
     kept = folder / f"{name}.json"
     if kept.is_file():
-        row = json.loads(kept.read_text(encoding="utf-8"))
-        if row.pop("options") == options:
-            return row
+        before = json.loads(kept.read_text(encoding="utf-8"))
+        if before.pop("options") == options:
+            return before
     row: dict[str, object] = {"file": file, "field": kind, "young": truth.material.young}
     try:
         row |= dataclasses.asdict(deflect(truth, _bind(config, kind, truth.cubature.domain)))
@@ -94,9 +95,9 @@ def _deflection_table(rows: list[dict[str, object]], kinds: tuple[str, ...], han
     lines = [
         "\n## Static deflection",
         f"\n{handles} handles, {POINTS * handles} cubature points. Held at one end, sagging by a tenth of its length "
-        "under gravity (stable Neo-Hookean, nu 0.3): displacement of the point that moves most over that of quadratic "
-        "finite elements on the same voxels "
-        "(1 is right, less is too stiff).\n",
+        "under gravity (stable Neo-Hookean, nu 0.3, dilatation averaged over groups of points): displacement of the "
+        "point that moves most over that of quadratic finite elements on the same voxels (1 is right, less is too "
+        "stiff).\n",
         f"| shape | {' | '.join(kinds)} |",
         "|---" * (len(kinds) + 1) + "|",
     ]

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float, Float64
 
 from splatanim.dynamics.regions import Region
-from splatanim.field import SkinningField, evaluate
+from splatanim.field import SkinningField
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Handles:
         """Weights and their spatial gradients of all handles at rest points (simulator units)."""
         points = np.asarray(points, np.float64)
         n = len(points)
-        weights, slopes = evaluate(self.field, points)
+        weights, slopes = self.field.evaluate(points)
         w = np.concatenate([weights, np.ones((n, 1))], axis=1)
         dw = np.concatenate([slopes, np.zeros((n, 1, 3))], axis=1)
         if not self.regions:

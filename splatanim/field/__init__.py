@@ -36,25 +36,18 @@ class SkinningField(Protocol):
         """dW_i/dX at any points [1/m]; exact derivatives of :meth:`weights`."""
         ...
 
-
-@runtime_checkable
-class JointField(SkinningField, Protocol):
-    """A field that gives weights and gradients together for about the price of the gradients."""
-
     def evaluate(
         self, points: Float[np.ndarray, "n 3"]
     ) -> tuple[Float64[np.ndarray, "n m"], Float64[np.ndarray, "n m 3"]]:
-        """:meth:`weights` and :meth:`gradients`, what both need computed once."""
+        """:meth:`weights` and :meth:`gradients` together, for about the price of the gradients."""
         ...
 
 
 def evaluate(
     field: SkinningField, points: Float[np.ndarray, "n 3"]
 ) -> tuple[Float64[np.ndarray, "n m"], Float64[np.ndarray, "n m 3"]]:
-    """Weights and gradients of any field: jointly where it can, as every field of this package; else one by one."""
-    if isinstance(field, JointField):
-        return field.evaluate(points)
-    return field.weights(points), field.gradients(points)
+    """Weights and gradients of a field at points."""
+    return field.evaluate(points)
 
 
 def chunks(n: int, size: int) -> Iterator[slice]:

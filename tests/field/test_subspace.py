@@ -9,7 +9,7 @@ import pytest
 
 from splatanim.data import Domain
 from splatanim.errors import InputError
-from splatanim.field import JointField, SkinningField, evaluate, subspace
+from splatanim.field import SkinningField, subspace
 from splatanim.field.eigenmodes import bind_eigenmodes, neumann_modes
 from splatanim.field.gaussians import bind_gaussians
 from splatanim.field.neural import bind_model
@@ -45,7 +45,7 @@ def _field(kind: str, loose: bool = False) -> SkinningField:
 def test_weights_and_gradients_together(kind: str, loose: bool) -> None:
     field, domain = _field(kind, loose), two_blocks(1) if loose else _box()
     points = domain.centres[::3] + np.random.default_rng(0).uniform(-0.4, 0.4, domain.cells[::3].shape) * domain.spacing
-    assert isinstance(field, JointField)
+    assert isinstance(field, SkinningField)
     w, dw = field.evaluate(points)
     np.testing.assert_allclose(w, field.weights(points), atol=1e-12)
     np.testing.assert_allclose(dw, field.gradients(points), atol=1e-12)
@@ -54,20 +54,6 @@ def test_weights_and_gradients_together(kind: str, loose: bool) -> None:
     assert np.abs(dw).max() > 0.1
     np.testing.assert_allclose(dw, np.stack(numeric, axis=2), atol=1e-5 * np.abs(dw).max())
     assert field.evaluate(points[:0])[1].shape == (0, HANDLES, 3)
-
-
-def test_a_field_without_the_joint_form_is_asked_twice() -> None:
-    class Plain:
-        kind, handles = "plain", 1
-
-        def weights(self, points: np.ndarray) -> np.ndarray:
-            return points[:, :1] * 2.0
-
-        def gradients(self, points: np.ndarray) -> np.ndarray:
-            return np.tile([[[2.0, 0.0, 0.0]]], (len(points), 1, 1))
-
-    w, dw = evaluate(Plain(), np.ones((4, 3)))
-    assert w.tolist() == [[2.0]] * 4 and dw.shape == (4, 1, 3)
 
 
 @pytest.mark.parametrize("kind", ["gaussians", "eigenmodes", "neural"])
