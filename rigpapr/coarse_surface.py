@@ -1,39 +1,78 @@
 """The surface of a PAPR cloud as dense points, by looking at it from all around.
 
 PAPR's points lie a little below the surface and say nothing of normals; its pictures have both. Depth pictures from
-cameras all around are lifted back, thinned evenly, and carry colours and normals.
+cameras all around are lifted back, thinned evenly, and carry colours and normals. Depth is a mean over points, so what
+is lifted lies below the surface as well, by half a per cent of the object's size: a pose would make up for the smaller
+outline by coming nearer. The pictures' outlines are sharp, so the surface is moved out towards them
+(:func:`outward`).
 """
 
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Bool, Float64
 
 from rigpapr.binding import FitRig
 from rigpapr.cloud import PaprCloud
-from rigpapr.coarse_view import Surface, lift
-from rigpapr.renderer import render
+from rigpapr.coarse_view import Surface, lift, project
+from rigpapr.renderer import PaprRendering, render
 from splatanim.errors import InputError
 from splatanim.render.camera import Camera, look_at
 
-_OPAQUE = 0.9
-_GRAZING = 0.25  # cosine to the line of sight below which a pixel is not taken
+_HALF = 0.5
+_GRAZING = 0.2  # cosine to the line of sight below which a pixel is not taken
+_ALIKE = 12  # neighbours over which normals are averaged
+_PATCH = 30  # neighbours over which the way out is averaged
 
 
 def surface_of_cloud(
-    cloud: PaprCloud, rig: FitRig, *, count: int = 40_000, views: int = 24, pixels: int = 256, seed: int = 0
+    cloud: PaprCloud, rig: FitRig, *, count: int = 40_000, views: int = 24, pixels: int = 384, seed: int = 0
 ) -> Surface:
     """``count`` points of what ``views`` cameras see, with the rig's weights.
 
     Raises InputError where nothing opaque is seen: the asset was not trained, or not to the end.
     """
-    parts = [_lifted(cloud, camera) for camera in cameras_around(cloud, views, pixels)]
+    cameras = cameras_around(cloud, views, pixels)
+    pictures = [render(cloud, camera) for camera in cameras]
+    parts = [_lifted(picture, camera) for picture, camera in zip(pictures, cameras, strict=True)]
     points, normals, colours = (np.concatenate(values) for values in zip(*parts, strict=True))
     if len(points) < 1000:
         raise InputError("The asset's cloud shows no opaque surface. Train it to the end with splatanim reconstruct.")
     rows = _evenly(points, count, np.random.default_rng(seed))
-    weights = rig.weights(points[rows])
-    return Surface(points[rows], normals[rows], 255 * colours[rows], weights)
+    masks = [picture.alpha > _HALF for picture in pictures]
+    places, facing = outward(points[rows], normals[rows], masks, cameras)
+    return Surface(places, facing, 255 * colours[rows], rig.weights(places, facing))
+
+
+def outward(
+    points: Float64[np.ndarray, "n 3"],
+    normals: Float64[np.ndarray, "n 3"],
+    masks: list[Bool[np.ndarray, "h w"]],
+    cameras: list[Camera],
+) -> tuple[Float64[np.ndarray, "n 3"], Float64[np.ndarray, "n 3"]]:
+    """Points moved out along smoothed normals to the surface that the outlines show; and those normals.
+
+    A point's distance to the visual hull is the least, over the views, of its distance to the outline; where the
+    surface is convex that is how far below it the point lies. Hollows have no such view: distances are cut at twice
+    their median and averaged over neighbours.
+    """
+    from scipy.ndimage import distance_transform_edt
+    from scipy.spatial import cKDTree
+
+    tree = cKDTree(points)
+    near = tree.query(points, _ALIKE + 1)[1]
+    alike = (normals[near] * normals[:, None]).sum(axis=2, keepdims=True) > 0  # not the far side of something thin
+    smooth = (normals[near] * alike).sum(axis=1)
+    smooth /= np.maximum(np.linalg.norm(smooth, axis=1, keepdims=True), 1e-12)
+    below = np.full(len(points), np.inf)
+    for mask, camera in zip(masks, cameras, strict=True):
+        pixels, z = project(camera, points)
+        column, row = np.floor(pixels).astype(int).clip(0, [camera.width - 1, camera.height - 1]).T
+        edge = np.maximum(distance_transform_edt(mask) - _HALF, 0.0)[row, column]
+        below = np.minimum(below, edge * z / camera.fx)
+    below = np.minimum(below, 2 * np.median(below))
+    below = below[tree.query(points, _PATCH + 1)[1]].mean(axis=1)
+    return points + below[:, None] * smooth, smooth
 
 
 def cameras_around(cloud: PaprCloud, count: int, pixels: int) -> list[Camera]:
@@ -53,25 +92,32 @@ def cameras_around(cloud: PaprCloud, count: int, pixels: int) -> list[Camera]:
     return cameras
 
 
-def _lifted(cloud: PaprCloud, camera: Camera) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Points, normals towards the camera, and colours of the opaque pixels off the edges."""
-    picture = render(cloud, camera)
+def _lifted(picture: PaprRendering, camera: Camera) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Points, normals towards the camera, and colours of the covered pixels up to the outline: what is but a few
+    pixels wide is all outline."""
     y, x = np.mgrid[: camera.height, : camera.width] + 0.5
     pixels = np.stack([x.ravel(), y.ravel()], axis=1)
     points = lift(camera, pixels, picture.depth.ravel().astype(np.float64)).reshape(camera.height, camera.width, 3)
-    along = np.cross(np.gradient(points, axis=1), np.gradient(points, axis=0))
+    solid = picture.alpha > _HALF
+    (right, has_right), (down, has_down) = (_slope(points, solid, axis) for axis in (1, 0))
+    along = np.cross(right, down)
     normals = along / np.maximum(np.linalg.norm(along, axis=-1, keepdims=True), 1e-12)
     sight = points - camera.position
     sight /= np.maximum(np.linalg.norm(sight, axis=-1, keepdims=True), 1e-12)
     facing = -(normals * sight).sum(axis=-1)
     normals = normals * np.sign(facing)[..., None]
-    solid = picture.alpha > _OPAQUE
-    inner = solid.copy()
-    for axis in (0, 1):
-        for step in (-1, 1):
-            inner &= np.roll(solid, step, axis)
-    taken = inner & (np.abs(facing) > _GRAZING)
-    return points[taken], normals[taken], picture.rgb[taken].astype(np.float64).clip(0, 1)
+    taken = solid & has_right & has_down & (np.abs(facing) > _GRAZING)
+    colours = picture.rgb - (1 - picture.alpha[..., None])  # without the white behind
+    colours = colours / np.maximum(picture.alpha[..., None], _HALF)
+    return points[taken], normals[taken], colours[taken].astype(np.float64).clip(0, 1)
+
+
+def _slope(points: np.ndarray, solid: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
+    """Differences along an axis, to the next covered pixel or else from the one before; and where there is one."""
+    ahead = np.roll(points, -1, axis) - points
+    has_next, has_last = np.roll(solid, -1, axis), np.roll(solid, 1, axis)
+    slope = np.where(has_next[..., None], ahead, np.roll(ahead, 1, axis))
+    return slope, has_next | has_last
 
 
 def _evenly(points: Float64[np.ndarray, "n 3"], count: int, rng: np.random.Generator) -> np.ndarray:

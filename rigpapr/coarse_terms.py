@@ -18,6 +18,8 @@ from rigpapr.coarse_view import Seen, Surface, lift, project_jacobian, see
 from splatanim.errors import require
 from splatanim.render.camera import Camera
 
+_STEP = 0.015  # relative change of depth within three pixels that is a step from one surface to another
+
 
 @dataclass(frozen=True)
 class CoarseConfig:
@@ -25,36 +27,40 @@ class CoarseConfig:
 
     ``flow_px`` and ``flow_cut_px``: deviation of flow targets, and from where they count as outliers; ``depth`` and
     ``depth_cut`` the same for depth [shares]; ``outline_px`` and ``outline_cut_px`` for silhouettes, which the surface
-    may leave by ``outline_slack_px``. ``bias_px``: spacing of the Gaussians that make the depth maps' smooth bias,
-    ``bias`` its relative deviation. ``predicted`` and ``rest`` [rad] hold turns to the prediction and to rest;
-    ``root`` and ``root_depth`` [shares] the root to its
-    prediction; ``home`` [shares] the root's, ``in_place`` the surface's mean depth to rest, loosened where the subject
-    travels; ``loose`` [shares] shifts of loose joints. ``votes``: how many independent measurements a block of
-    residuals counts for; ``targets`` flow targets a frame; ``rounds`` of drawing and flow, of ``steps`` each;
-    ``velocity``: the share of the last frame's turns by which the prediction runs on.
+    may leave by ``outline_slack_px`` (of this picture): a pull inwards within a pixel, where the outline itself is not
+    known better, would make everything smaller, so farther off. ``bias_px``: spacing of the Gaussians that make the
+    depth maps' smooth bias, ``bias`` its relative deviation. ``predicted`` and ``rest`` [rad] hold turns to the
+    prediction and to rest; ``root`` and ``root_depth`` [shares] the root to its prediction; ``home`` [shares] the
+    root's, ``in_place`` the surface's mean depth to rest, loosened where the subject travels; ``loose`` [shares] shifts
+    of loose joints; ``jerk`` [shares] second differences of places over frames. ``votes``: how many independent
+    measurements a block of residuals counts for; ``targets`` flow targets a frame; ``rounds`` of drawing and flow, of
+    ``steps`` each; ``windows``: passes over the whole clip at once after that; ``velocity``: the share of the last
+    frame's turns by which the prediction runs on.
     """
 
     flow_px: float = 1.0
     flow_cut_px: float = 4.0
     depth: float = 0.0055
     depth_cut: float = 0.0165
-    outline_px: float = 1.5
+    outline_px: float = 3.0
     outline_cut_px: float = 8.0
-    outline_slack_px: float = 0.5
+    outline_slack_px: float = 2.0
     bias_px: float = 40.0
     bias: float = 0.006
-    predicted: float = 0.15
+    predicted: float = 0.05
     rest: float = 0.8
     root: float = 0.0165
     root_depth: float = 0.0055
     home: float = 0.0165
-    in_place: float = 0.0017
+    in_place: float = 0.0035
     loose: float = 0.0055
+    jerk: float = 0.006
     votes: float = 1000.0
     targets: int = 700
     rounds: int = 3
     steps: int = 4
     velocity: float = 0.5
+    windows: int = 1
     damping: float = 1e-3
     seed: int = 0
 
@@ -108,7 +114,18 @@ def observe(
     grid_y = np.arange(rows.min() - gap / 2, rows.max() + gap, gap)
     centres = np.stack(np.meshgrid(grid_x, grid_y), axis=-1).reshape(-1, 2)
     nearest = np.stack([x, y], axis=-1) + 0.5
-    return Observation(mask, depth, distance, nearest, centres, gap)
+    return Observation(mask, None if depth is None else _without_steps(depth), distance, nearest, centres, gap)
+
+
+def _without_steps(depth: Float32[np.ndarray, "h w"]) -> Float32[np.ndarray, "h w"]:
+    """A map without the pixels beside a step, where one limb is in front of another: half a pixel off, and a point
+    would be drawn to the wrong one."""
+    from scipy.ndimage import maximum_filter, minimum_filter
+
+    known = depth > 0
+    high = maximum_filter(np.where(known, depth, -np.inf), 3)
+    low = minimum_filter(np.where(known, depth, np.inf), 3)
+    return np.where(known & (high < (1 + _STEP) * low), depth, 0).astype(np.float32)
 
 
 @dataclass
@@ -161,7 +178,7 @@ def state_of(problem: Problem, pose: JointPose) -> State:
     points, linear = skinned(problem.surface.points, problem.surface.weights, maps)
     normals = np.einsum("nab,nb->na", linear, problem.surface.normals)
     normals /= np.maximum(np.linalg.norm(normals, axis=1, keepdims=True), 1e-12)
-    return State(pose, maps, points, normals, see(problem.camera, points, problem.size, normals))
+    return State(pose, maps, points, normals, see(problem.camera, points, problem.size))
 
 
 def _point_rows(problem: Problem, state: State, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -247,7 +264,6 @@ def _outside(problem: Problem, state: State, frame: Observation) -> tuple[np.nda
     away = frame.distance[y, x]
     slack = problem.config.outline_slack_px
     out = away > max(slack, 0.8)
-    # To the edge, not to the nearest pixel's middle: pulled further in, everything would seem smaller, so farther off.
     edge = frame.nearest[y[out], x[out]]
     back = (state.seen.pixels[rows[out]] - edge) * (slack / away[out])[:, None]
     return rows[out], edge + back
@@ -272,8 +288,10 @@ def _uncovered(problem: Problem, state: State, frame: Observation) -> tuple[np.n
     return tree.query(np.column_stack([pixels, per_depth * depth]))[1].astype(np.int64), pixels
 
 
-def add_priors(equations: NormalEquations, problem: Problem, state: State, predicted: JointPose, travel: float) -> None:
-    """Turns near the prediction and rest, the root near its prediction, the body where it was in depth.
+def add_priors(
+    equations: NormalEquations, problem: Problem, state: State, predicted: JointPose | None, travel: float
+) -> None:
+    """Turns near the prediction (if any) and rest, the root near its prediction, the body where it was in depth.
 
     ``travel``: how far the subject has moved across the picture since the first frame [world]. One view hardly shows
     depth, so a subject that stays in place in the picture is taken to stay in depth as well.
@@ -282,17 +300,18 @@ def add_priors(equations: NormalEquations, problem: Problem, state: State, predi
     turns, shifts = np.arange(3 * j), np.arange(3 * j, 6 * j)
     pose = state.pose
     equations.hold(turns, log_rotations(pose.rotations).ravel(), 1 / c.rest**2)
-    apart = log_rotations(pose.rotations @ predicted.rotations.transpose(0, 2, 1)).ravel()
-    equations.hold(turns, apart, 1 / c.predicted**2)
     loose = np.where(problem.rig.loose, c.loose * size, 1.0)
     loose[0] = size
     equations.hold(shifts, pose.translations.ravel(), np.repeat(1 / loose**2, 3))
     forward = problem.camera.T_camera_world[2, :3]
     root = slice(3 * j, 3 * j + 3)
     free = 0.5 * travel
-    hold = np.eye(3) / (c.root * size + free) ** 2 + np.outer(forward, forward) / (c.root_depth * size) ** 2
-    equations.matrix[root, root] += hold
-    equations.right[root] -= hold @ (pose.translations[0] - predicted.translations[0])
+    if predicted is not None:
+        apart = log_rotations(pose.rotations @ predicted.rotations.transpose(0, 2, 1)).ravel()
+        equations.hold(turns, apart, 1 / c.predicted**2)
+        hold = np.eye(3) / (c.root * size + free) ** 2 + np.outer(forward, forward) / (c.root_depth * size) ** 2
+        equations.matrix[root, root] += hold
+        equations.right[root] -= hold @ (pose.translations[0] - predicted.translations[0])
     home = np.outer(forward, forward) / (c.home * size + free) ** 2
     equations.matrix[root, root] += home
     equations.right[root] -= home @ pose.translations[0]

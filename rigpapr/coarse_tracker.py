@@ -3,7 +3,8 @@
 Photometric descent from the previous frame fails on real clips, where limbs turn by 84 degrees in three frames; it
 finishes well from near. So, frame by frame: predict, a few Gauss-Newton steps on depth and silhouette, then rounds of
 *draw the surface in the current pose, optical flow from that drawing to the frame, Gauss-Newton over the skeleton*.
-Flow from a drawing is noisier than flow from the last frame, but it does not drift.
+Flow from a drawing is noisier than flow from the last frame, but it does not drift. At the end all frames are moved
+together, so that no place moves in jerks.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from jaxtyping import Float32, Float64
 from rigpapr.binding import FitRig
 from rigpapr.coarse_equations import NormalEquations
 from rigpapr.coarse_kinematics import JointPose, exp_rotations, log_rotations, rest_pose
+from rigpapr.coarse_smooth import smoothed
 from rigpapr.coarse_terms import (
     CoarseConfig,
     Observation,
@@ -30,13 +32,14 @@ from rigpapr.coarse_terms import (
     observe,
     state_of,
 )
-from rigpapr.coarse_view import Surface, draw
+from rigpapr.coarse_view import Surface, draw, recoloured
 from rigpapr.supervision import Clip
 from rigpapr.supervision_tracks import FlowTracker, sample
 from splatanim.errors import InputError
 
 _FASTEST = 0.5  # [rad] a frame by which the prediction may run on
 _BIAS_CONSTANT = 1e-6  # the depth scale is free
+_WINDOW_STEPS = 3
 
 
 @dataclass(frozen=True)
@@ -66,29 +69,59 @@ def track(
     config: CoarseConfig | None = None,
     on_frame: Callable[[int, JointPose], None] | None = None,
 ) -> RigMotion:
-    """Poses of all frames. Needs OpenCV (extra ``captures``); ``depth`` None does without depth.
+    """Poses of all frames. Needs OpenCV (extra ``captures``); ``depth`` None does without depth. ``on_frame`` gets each
+    frame's pose as it is found, before all frames are moved together.
 
     Raises InputError where a frame's mask is empty.
     """
     config = config or CoarseConfig()
+    surface = recoloured(surface, clip.camera, clip.over_grey(0), clip.masks[0])
     problem = Problem(rig, surface, clip.camera, config, np.random.default_rng(config.seed))
     flow = FlowTracker()
-    poses = [rest_pose(len(rig))]
+    poses, views = [rest_pose(len(rig))], []
     for frame in range(1, len(clip)):
         if not clip.masks[frame].any():
             raise InputError(f"frame {frame}: the mask is empty: the subject has left. Cut the clip with --frames.")
         seen = observe(clip.masks[frame], None if depth is None else depth[frame], config)
-        travel = _travel(problem, clip, frame)
-        predicted = predict(poses, config.velocity)
-        pose = descend(problem, seen, predicted, predicted, travel, None, config.steps + 2)
-        picture = clip.over_grey(frame)
-        for _ in range(config.rounds):
-            targets = flow_targets(problem, flow, state_of(problem, pose), seen, picture)
-            pose = descend(problem, seen, pose, predicted, travel, targets, config.steps)
-        poses.append(pose)
+        views.append(View(seen, clip.over_grey(frame), _travel(problem, clip, frame)))
+        poses.append(_follow(problem, flow, views[-1], predict(poses, config.velocity)))
         if on_frame is not None:
-            on_frame(frame, pose)
+            on_frame(frame, poses[-1])
+    for _ in range(config.windows if len(poses) > 2 else 0):
+        poses = settle(problem, flow, views, poses)
     return RigMotion(np.stack([p.rotations for p in poses]), np.stack([p.translations for p in poses]))
+
+
+@dataclass(frozen=True)
+class View:
+    """What there is of one frame: the observation, the picture over grey, how far the subject has travelled."""
+
+    seen: Observation
+    picture: np.ndarray
+    travel: float
+
+
+def _follow(problem: Problem, flow: FlowTracker, view: View, predicted: JointPose) -> JointPose:
+    """One frame's pose from its prediction."""
+    c = problem.config
+    pose = descend(problem, view.seen, predicted, predicted, view.travel, None, c.steps + 2)
+    for _ in range(c.rounds):
+        targets = flow_targets(problem, flow, state_of(problem, pose), view.seen, view.picture)
+        pose = descend(problem, view.seen, pose, predicted, view.travel, targets, c.steps)
+    return pose
+
+
+def settle(problem: Problem, flow: FlowTracker, views: list[View], poses: list[JointPose]) -> list[JointPose]:
+    """All frames at once (:mod:`rigpapr.coarse_smooth`), towards targets of the poses that come in."""
+    moving = list(zip(views, poses[1:], strict=True))
+    targets = [flow_targets(problem, flow, state_of(problem, p), v.seen, v.picture) for v, p in moving]
+    for _ in range(_WINDOW_STEPS):
+        systems = []
+        for view, pose, these in zip(views, poses[1:], targets, strict=True):
+            equations = equations_at(problem, view.seen, state_of(problem, pose), None, view.travel, these, 1.0)
+            systems.append(equations.reduced())
+        poses = smoothed(problem, poses, systems)
+    return poses
 
 
 def predict(poses: list[JointPose], share: float) -> JointPose:
@@ -122,7 +155,7 @@ def equations_at(
     problem: Problem,
     frame: Observation,
     state: State,
-    predicted: JointPose,
+    predicted: JointPose | None,
     travel: float,
     targets: Targets | None,
     widen: float,

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Float64, Int64, UInt8
 
+from rigpapr.supervision_tracks import sample
 from splatanim.errors import InputError, require
 from splatanim.render.camera import Camera
 
 _GREY = 128
-_STEEPEST = 0.2  # cosine to the line of sight to which slants are counted
-_RECEDING_PX = 2.0
+_GRAZING, _FACING = 0.15, 0.4  # cosines to the line of sight from and to which a picture's colours are taken over
 _BEHIND = 0.011  # of the surface's size: how far behind the nearest point a point still counts as seen
 
 
@@ -72,13 +72,8 @@ def lift(camera: Camera, pixels: Float[np.ndarray, "n 2"], z: Float[np.ndarray, 
     return (np.stack([x, y, z], axis=1) - camera.T_camera_world[:3, 3]) @ camera.T_camera_world[:3, :3]
 
 
-def see(
-    camera: Camera, points: Float64[np.ndarray, "n 3"], size: float, normals: Float64[np.ndarray, "n 3"] | None = None
-) -> Seen:
-    """Project, and find what is not hidden behind nearer points (within a pixel).
-
-    With ``normals`` a slanted surface does not hide itself: it may fall behind by what it recedes within two pixels.
-    """
+def see(camera: Camera, points: Float64[np.ndarray, "n 3"], size: float) -> Seen:
+    """Project, and find what is not hidden behind nearer points (within a pixel)."""
     from scipy.ndimage import minimum_filter
 
     pixels, z = project(camera, points)
@@ -89,13 +84,25 @@ def see(
     np.minimum.at(buffer, flat[inside], z[inside])
     nearest = buffer.reshape(camera.height, camera.width)
     front = minimum_filter(nearest, 3)
-    behind = np.full(len(points), _BEHIND * size)
-    if normals is not None:
-        sight = points - camera.position
-        cosine = np.abs((normals * sight).sum(axis=1)) / np.maximum(np.linalg.norm(sight, axis=1), 1e-12)
-        slant = np.sqrt(np.maximum(1 - cosine**2, 0)) / np.maximum(cosine, _STEEPEST)
-        behind += _RECEDING_PX * np.abs(z) / camera.fx * slant
-    return Seen(pixels, z, inside & (z < front.ravel()[flat] + behind), flat, nearest)
+    return Seen(pixels, z, inside & (z < front.ravel()[flat] + _BEHIND * size), flat, nearest)
+
+
+def recoloured(
+    surface: Surface, camera: Camera, picture: UInt8[np.ndarray, "h w 3"], mask: Bool[np.ndarray, "h w"]
+) -> Surface:
+    """The surface in the colours of a picture of it at rest, where that shows it.
+
+    The asset's colours come from other views and lights; against them flow is off by up to 0.4 px on average.
+    """
+    from scipy.ndimage import distance_transform_edt
+
+    seen = see(camera, surface.points, surface.size)
+    sight = surface.points - camera.position
+    facing = np.abs((surface.normals * sight).sum(axis=1)) / np.maximum(np.linalg.norm(sight, axis=1), 1e-12)
+    inner = sample(distance_transform_edt(mask).astype(np.float32)[..., None], seen.pixels)[:, 0]
+    share = np.clip((facing - _GRAZING) / (_FACING - _GRAZING), 0, 1) * np.clip(inner - 0.5, 0, 1) * seen.visible
+    shown = sample(picture.astype(np.float32), seen.pixels).astype(np.float64)
+    return replace(surface, colours=surface.colours + share[:, None] * (shown - surface.colours))
 
 
 def draw(surface: Surface, camera: Camera, seen: Seen) -> tuple[UInt8[np.ndarray, "h w 3"], Bool[np.ndarray, "h w"]]:

@@ -114,6 +114,8 @@ class FlowTracker:
         self.engine.setFinestScale(0)
         self.engine.setPatchSize(8)
         self.engine.setPatchStride(3)
+        self.engine.setVariationalRefinementIterations(10)
+        self.engine.setVariationalRefinementDelta(0.5)  # little faith in equal brightness: turned limbs change theirs
 
     def flow(
         self, first: UInt8[np.ndarray, "h w 3"], second: UInt8[np.ndarray, "h w 3"]

@@ -48,10 +48,12 @@ from rigpapr.two_phase_batch import (
     project_torch,
     reference_depth,
 )
-from rigpapr.two_phase_net import CorrectionNet
+from rigpapr.two_phase_net import CorrectionNet, keep_moments, restore_moments
+from rigpapr.two_phase_trust import accepted, depth_hold, depths
 from splatanim.errors import InputError
 from splatanim.rig.differentiable import rotation_vectors_to_rotations
 
+_NOISE = 1e-3  # gradients below count as noise
 _SHIFT_RATE = 0.05  # of the turns' rate: shares of the object's size for radians
 
 Report = Callable[[int, int, float], None]  # done, total, loss
@@ -63,12 +65,13 @@ class TwoPhaseConfig:
 
     ``patches`` of ``side`` pixels a step; ``samples`` points for depth; ``chain``: phase 1 starts each frame from the
     one before instead of from the given motion. ``one_scale``: depth maps have one scale over the clip up to what the
-    closed form of delta-depth takes up, as in the paper; else each map has its own. ``anchor``: weight of squared
-    shifts from the given motion [cloud units]; ten times that of the mean depth, which one view hardly shows.
+    closed form of delta-depth takes up, as in the paper; else each map has its own. Where a motion is given,
+    ``anchor`` weighs squared shifts and ways along the line of sight from it [cloud units], ``hold`` turns from it
+    (:mod:`rigpapr.two_phase_trust`), and ``depth_share`` is left of delta-depth: the given motion has made use of it.
     """
 
-    steps_one: int = 60
-    rate_one: tuple[float, float] = (5e-3, 1e-4)
+    steps_one: int = 80
+    rate_one: tuple[float, float] = (1e-2, 2e-4)
     steps_two: int = 1200
     rate_correction: float = 1e-3
     rate_weights: float = 1e-2
@@ -80,6 +83,8 @@ class TwoPhaseConfig:
     chain: bool = False
     one_scale: bool = False
     anchor: float = 1.0
+    hold: float = 0.1
+    depth_share: float = 0.25
     one: LossWeights = PHASE_ONE
     two: LossWeights = PHASE_TWO
     seed: int = 0
@@ -88,7 +93,15 @@ class TwoPhaseConfig:
 PRESETS = {
     "cpu": TwoPhaseConfig(),
     "paper": TwoPhaseConfig(
-        steps_one=2000, steps_two=30_000, rate_correction=3e-4, patches=4, side=40, reach=8, chain=True, one_scale=True
+        steps_one=2000,
+        rate_one=(5e-3, 1e-4),
+        steps_two=30_000,
+        rate_correction=3e-4,
+        patches=4,
+        side=40,
+        reach=8,
+        chain=True,
+        one_scale=True,
     ),
 }
 
@@ -179,7 +192,10 @@ def phase_one(fit: Fit, *, on_frame: Report | None = None, save: Callable[[Fit],
         vectors = fit.vectors[start].clone().requires_grad_(True)
         shifts = fit.shifts[start].clone().requires_grad_(True)
         loss = _fit_frame(fit, frame, vectors, shifts)
-        fit.vectors[frame], fit.shifts[frame] = vectors.detach(), shifts.detach()
+        found = (vectors.detach(), shifts.detach())
+        if not fit.config.chain:
+            found, loss = accepted(fit, frame, (fit.vectors[frame], fit.shifts[frame]), found)
+        fit.vectors[frame], fit.shifts[frame] = found
         fit.frames_done = frame + 1
         if save is not None:
             save(fit)
@@ -192,7 +208,8 @@ def _fit_frame(fit: Fit, frame: int, vectors: Tensor, shifts: Tensor) -> float:
     rng = np.random.default_rng((c.seed, 1, frame))
     rates = (c.rate_one[0], _SHIFT_RATE * OBJECT_SIZE / fit.unit * c.rate_one[0])
     groups = [{"params": [vectors], "lr": rates[0]}, {"params": [shifts], "lr": rates[1]}]
-    optimiser = torch.optim.Adam(groups)
+    # Of a joint that nothing sees the gradient is noise, which Adam without eps would turn into steps of full size.
+    optimiser = torch.optim.Adam(groups, eps=1e-8 if c.chain else _NOISE)
     first, first_shifts = vectors.detach().clone(), shifts.detach().clone()
     pool: np.ndarray | None = None
     held: Tensor | None = None
@@ -205,13 +222,15 @@ def _fit_frame(fit: Fit, frame: int, vectors: Tensor, shifts: Tensor) -> float:
         if pool is None or step % 10 == 0:
             pool = near_subject(fit.clip, frame, posed[0].detach().numpy().astype(np.float64), c.reach)
         loss = _picture_loss(fit, frame, posed, pool, rng)
-        loss = loss + c.one.depth * _depth_loss(fit, frame, posed[0], rng)
-        # Held to where a coarse start is, or to rest without one: a tracked limb may well be far from rest.
-        loss = loss + c.one.rotation * rotation_loss(vectors - (0 if c.chain else first), fit.alpha)
-        if not c.chain:  # the mean depth hardly shows in one view: what the tracker found stands
-            held = mean_depth(fit, posed[0]) if held is None else held
+        depth_weight = c.one.depth * (1 if c.chain else c.depth_share)
+        loss = loss + depth_weight * _depth_loss(fit, frame, posed[0], rng)
+        if c.chain:  # held to rest, as in the paper; a tracked limb may well be far from there
+            loss = loss + c.one.rotation * rotation_loss(vectors, fit.alpha)
+        else:
+            held = depths(fit, posed[0]).detach() if held is None else held
+            loss = loss + c.hold * rotation_loss(vectors - first, fit.alpha)
             loss = loss + c.anchor * ((fit.unit * (shifts - first_shifts)) ** 2).sum()
-            loss = loss + 10 * c.anchor * (mean_depth(fit, posed[0]) - held.detach()) ** 2
+            loss = loss + c.anchor * depth_hold(fit, posed[0], held)
         optimiser.zero_grad()
         loss.backward()
         _masked(vectors, fit.turning)
@@ -219,11 +238,6 @@ def _fit_frame(fit: Fit, frame: int, vectors: Tensor, shifts: Tensor) -> float:
         optimiser.step()
         value = float(loss.detach())
     return value
-
-
-def mean_depth(fit: Fit, moved: Tensor) -> Tensor:
-    """The points' mean z-depth [cloud units]."""
-    return fit.unit * project_torch(fit.clip.camera, moved)[1].mean()
 
 
 def _masked(parameter: Tensor, mask: Tensor) -> None:
@@ -301,13 +315,14 @@ def _step_loss(fit: Fit, w: LossWeights, edges: Tensor, fade: float, rng) -> Ten
     corrections = fit.net() * fit.turning
     vectors = fit.vectors[frame] + corrections[frame]
     with torch.no_grad():
-        held = mean_depth(fit, fit.posed(fit.vectors[frame], fit.shifts[frame], fit.logits)[0])
+        held = depths(fit, fit.posed(fit.vectors[frame], fit.shifts[frame], fit.logits)[0])
     posed = fit.posed(vectors, fit.shifts[frame], fit.logits)
     pool = near_subject(fit.clip, frame, posed[0].detach().numpy().astype(np.float64), fit.config.reach)
     loss = _picture_loss(fit, frame, posed, pool, rng)
     if w.depth * fade > 0:
-        loss = loss + w.depth * fade * _depth_loss(fit, frame, posed[0], rng)
-    loss = loss + w.rotation * rotation_loss(vectors, fit.alpha)
+        share = 1 if fit.config.chain else fit.config.depth_share
+        loss = loss + w.depth * share * fade * _depth_loss(fit, frame, posed[0], rng)
+    loss = loss + w.rotation * rotation_loss(vectors if fit.config.chain else corrections[frame], fit.alpha)
     if fit.tracks is not None and w.track * fade > 0:
         rows = torch.from_numpy(fit.tracks.rows)
         pixels, _ = project_torch(fit.clip.camera, posed[0][rows])
@@ -315,23 +330,7 @@ def _step_loss(fit: Fit, w: LossWeights, edges: Tensor, fade: float, rng) -> Ten
         loss = loss + w.track * fade * track_loss(pixels, tracked, seen)
     weights = torch.softmax(fit.logits, dim=1)
     loss = loss + w.arap * arap_loss(fit.unit * posed[0], fit.unit * fit.points, edges)
-    loss = loss + 10 * fit.config.anchor * (mean_depth(fit, posed[0]) - held) ** 2
+    loss = loss + fit.config.anchor * depth_hold(fit, posed[0], held)
     size, change = correction_losses(corrections)
     loss = loss + w.correction * size + w.correction_smooth * change
     return loss + w.weight_smooth * weight_smoothness(weights, edges) + w.weight_sparse * weight_sparsity(weights)
-
-
-def keep_moments(fit: Fit, optimiser: torch.optim.Adam) -> None:
-    """Adam's state into the fit, so that a checkpoint can hold it."""
-    fit.moments = {}
-    for k, parameter in enumerate(p for group in optimiser.param_groups for p in group["params"]):
-        for name, value in optimiser.state[parameter].items():
-            fit.moments[f"{k}.{name}"] = value.clone()
-
-
-def restore_moments(fit: Fit, optimiser: torch.optim.Adam) -> None:
-    """Adam's state from a resumed fit."""
-    for k, parameter in enumerate(p for group in optimiser.param_groups for p in group["params"]):
-        kept = {n.split(".", 1)[1]: v for n, v in fit.moments.items() if n.startswith(f"{k}.")}
-        if kept:
-            optimiser.state[parameter] = {name: value.clone() for name, value in kept.items()}

@@ -1,10 +1,15 @@
-"""The temporal correction of phase 2 (RigPAPR D.5)."""
+"""The temporal correction of phase 2 (RigPAPR D.5), and its optimiser's state in checkpoints."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from rigpapr.two_phase import Fit
 
 
 class CorrectionNet(nn.Module):
@@ -27,3 +32,19 @@ class CorrectionNet(nn.Module):
         """Offsets of all frames; the first frame, which is at rest, has none."""
         offsets = self.layers(self.encoded).unflatten(1, (-1, 3))
         return torch.cat([torch.zeros_like(offsets[:1]), offsets[1:]])
+
+
+def keep_moments(fit: Fit, optimiser: torch.optim.Adam) -> None:
+    """Adam's state into the fit, so that a checkpoint can hold it."""
+    fit.moments = {}
+    for k, parameter in enumerate(p for group in optimiser.param_groups for p in group["params"]):
+        for name, value in optimiser.state[parameter].items():
+            fit.moments[f"{k}.{name}"] = value.clone()
+
+
+def restore_moments(fit: Fit, optimiser: torch.optim.Adam) -> None:
+    """Adam's state from a resumed fit."""
+    for k, parameter in enumerate(p for group in optimiser.param_groups for p in group["params"]):
+        kept = {n.split(".", 1)[1]: v for n, v in fit.moments.items() if n.startswith(f"{k}.")}
+        if kept:
+            optimiser.state[parameter] = {name: value.clone() for name, value in kept.items()}

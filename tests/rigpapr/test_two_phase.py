@@ -34,6 +34,7 @@ from rigpapr.supervision import Clip
 from rigpapr.two_phase import TwoPhaseConfig, phase_one, phase_two, start_fit
 from rigpapr.two_phase_batch import map_values, patch_pixels, project_torch
 from rigpapr.two_phase_state import resume_fit, write_fit
+from rigpapr.two_phase_trust import accepted, depth_hold, depths, picture_error
 from splatanim.errors import InputError
 from splatanim.rig.skeleton import skin_transforms
 from tests.rigpapr import creatures
@@ -176,6 +177,32 @@ def test_phase_one_comes_nearer_to_a_known_pose() -> None:
     assert after < 0.5 * before and reports == [(1, 2), (2, 2)]
     torch.testing.assert_close(fit.vectors[0], torch.zeros(4, 3))
     assert all(parameter.grad is None for parameter in cloud.parameters())  # the renderer is frozen
+
+
+def test_a_step_is_taken_only_where_the_picture_gains() -> None:
+    cloud, rig = cloud_of(600)
+    clip, _ = clip_of(cloud, creatures.motion(2, 0.2), rig)
+    fit = start_fit(cloud, rig, clip, motion=motion_of(creatures.motion(2, 0.2)), config=SMALL)
+    true = (fit.vectors[1], fit.shifts[1])
+    off = (true[0] * 1.6, true[1])
+    assert picture_error(fit, 1, *true) < 0.5 * picture_error(fit, 1, *off)
+    kept, error = accepted(fit, 1, true, off)
+    assert torch.equal(kept[0], true[0]) and error == picture_error(fit, 1, *true)
+    moved, error = accepted(fit, 1, off, true)
+    assert torch.equal(moved[0], true[0]) and error < picture_error(fit, 1, *off)
+    half, _ = accepted(fit, 1, (2 * true[0] - off[0], true[1]), off)  # the middle of the step is the truth
+    torch.testing.assert_close(half[0], true[0])
+
+
+def test_depths_are_held_along_the_line_of_sight() -> None:
+    cloud, rig = cloud_of(300)
+    fit = start_fit(cloud, rig, blank(2, 32), motion=None)
+    held = depths(fit, fit.points)
+    forward = torch.from_numpy(fit.clip.camera.T_camera_world[2, :3]).float()
+    across = torch.linalg.cross(forward, torch.tensor([0.0, 1.0, 0.0]))
+    assert float(depth_hold(fit, fit.points + across, held)) == pytest.approx(0, abs=1e-6)
+    nearer = float(depth_hold(fit, fit.points - 0.1 * forward, held))
+    assert nearer == pytest.approx(11 * (0.1 * fit.unit) ** 2, rel=1e-3)
 
 
 @pytest.mark.slow
