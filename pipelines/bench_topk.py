@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import time
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from splatanim.render.camera import Camera
 
 RAYS_SIDE, POINTS = 160, 30_000
 _CHUNK = 512  # rays of the tensor forms at a time: 61 MB a [rays, points] table
@@ -19,54 +25,85 @@ def bench_topk(repeats: int = 3) -> tuple[list[dict[str, float]], str]:
 
     A quarter of the rays hit the cloud, an ellipsoid's surface, as in a picture of a subject. ``product`` is
     |v|^2 - (v.d)^2 by matrix products in float32, ``table`` the official implementation's [rays, points, 3] tensor,
-    both in chunks of rays, timed on every 8th ray and scaled.
+    both in chunks of rays, timed on every 8th ray and scaled. All on one thread, each the best of ``repeats``.
     """
-    import numba
-    import torch
+    from rigpapr.topk import nearest_points
 
-    from rigpapr.topk import camera_rays, nearest_points
+    case = _case()
+    with _one_thread():
+        nearest_points(case.points, case.camera, case.pixels[:4], 8)  # compiles
+        rows = [_measured(case, k, repeats) for k in (8, 16, 20)]
+    return rows, _table_of(rows)
+
+
+@dataclass(frozen=True)
+class _Case:
+    """An ellipsoid's surface before a camera, with the camera's rays."""
+
+    points: np.ndarray
+    camera: Camera
+    pixels: np.ndarray
+    centre: np.ndarray
+    directions: np.ndarray
+
+
+def _case() -> _Case:
+    from rigpapr.topk import camera_rays
     from splatanim.render.camera import look_at
 
-    rng = np.random.default_rng(0)
-    points = rng.normal(size=(POINTS, 3))
+    points = np.random.default_rng(0).normal(size=(POINTS, 3))
     points = (points / np.linalg.norm(points, axis=1, keepdims=True) * [1.0, 0.5, 0.4]).astype(np.float32)
     camera = look_at((0, 0, 3), (0, 0, 0), (0, 1, 0), width=RAYS_SIDE, height=RAYS_SIDE, focal=1.375 * RAYS_SIDE)
     y, x = np.mgrid[:RAYS_SIDE, :RAYS_SIDE] + 0.5
     pixels = np.stack([x.ravel(), y.ravel()], axis=1)
-    centre, directions = camera_rays(camera, pixels)
-    threads = torch.get_num_threads(), numba.get_num_threads()
+    return _Case(points, camera, pixels, *camera_rays(camera, pixels))
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Torch and Numba on one thread inside, on as many as before after."""
+    import numba
+    import torch
+
+    before = torch.get_num_threads(), numba.get_num_threads()
     torch.set_num_threads(1)
     numba.set_num_threads(1)
     try:
-        nearest_points(points, camera, pixels[:4], 8)  # compiles
-        rows = []
-        for k in (8, 16, 20):
-            ours = min(_cpu_ms(nearest_points, points, camera, pixels, k) for _ in range(repeats))
-            product = _SHARE * _cpu_ms(_product, points, centre, directions[::_SHARE], k)
-            table = _SHARE * _cpu_ms(_table, points, centre, directions[::_SHARE], k)
-            tracemalloc.start()
-            found, _ = nearest_points(points, camera, pixels, k)
-            memory = tracemalloc.get_traced_memory()[1] / 2**20
-            tracemalloc.stop()
-            chosen = rng.permutation(len(pixels))[:_CHECKED]
-            equal = float((found[chosen] == _exact(points, centre, directions[chosen], k)).all(axis=1).mean())
-            rows.append(
-                {
-                    "k": k,
-                    "ms": ours,
-                    "product_ms": product,
-                    "table_ms": table,
-                    "product_ratio": product / ours,
-                    "table_ratio": table / ours,
-                    "mb": memory,
-                    "equal": equal,
-                }
-            )
+        yield
     finally:
-        torch.set_num_threads(threads[0])
-        numba.set_num_threads(threads[1])
+        torch.set_num_threads(before[0])
+        numba.set_num_threads(before[1])
+
+
+def _measured(case: _Case, k: int, repeats: int) -> dict[str, float]:
+    """One row: what the search takes for K neighbours, beside the two tensor forms, and whether it is right."""
+    from rigpapr.topk import nearest_points
+
+    rays = case.centre, case.directions[::_SHARE]
+    ours = min(_cpu_ms(nearest_points, case.points, case.camera, case.pixels, k) for _ in range(repeats))
+    product = _SHARE * min(_cpu_ms(_product, case.points, *rays, k) for _ in range(repeats))
+    table = _SHARE * min(_cpu_ms(_table, case.points, *rays, k) for _ in range(repeats))
+    tracemalloc.start()
+    found, _ = nearest_points(case.points, case.camera, case.pixels, k)
+    memory = tracemalloc.get_traced_memory()[1] / 2**20
+    tracemalloc.stop()
+    chosen = np.random.default_rng(k).permutation(len(case.pixels))[:_CHECKED]
+    exact = _exact(case.points, case.centre, case.directions[chosen], k)
+    return {
+        "k": k,
+        "ms": ours,
+        "product_ms": product,
+        "table_ms": table,
+        "product_ratio": product / ours,
+        "table_ratio": table / ours,
+        "mb": memory,
+        "equal": float((found[chosen] == exact).all(axis=1).mean()),
+    }
+
+
+def _table_of(rows: list[dict[str, float]]) -> str:
     lines = [
-        f"\n## Top-K: {len(pixels)} rays, {POINTS} points, one thread, CPU milliseconds\n",
+        f"\n## Top-K: {RAYS_SIDE**2} rays, {POINTS} points, one thread, CPU milliseconds\n",
         "| K | binned | products | ratio | table | ratio | MB | rays equal to float64 |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
@@ -75,7 +112,7 @@ def bench_topk(repeats: int = 3) -> tuple[list[dict[str, float]], str]:
             f"| {row['k']} | {row['ms']:.0f} | {row['product_ms']:.0f} | {row['product_ratio']:.0f} | "
             f"{row['table_ms']:.0f} | {row['table_ratio']:.0f} | {row['mb']:.1f} | {100 * row['equal']:.2f} % |"
         )
-    return rows, "\n".join(lines)
+    return "\n".join(lines)
 
 
 def _cpu_ms(work: Callable[..., object], *arguments: object) -> float:

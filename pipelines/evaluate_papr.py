@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -20,9 +20,10 @@ from pipelines.progress import Progress
 from splatanim.errors import InputError
 
 if TYPE_CHECKING:
+    from pipelines.papr_reposing import Picture, PosedFrame
     from rigpapr.cloud import PaprCloud
     from rigpapr.dataset import View
-    from rigpapr.quality import Lpips
+    from rigpapr.quality import Lpips, Quality
 
 Study = Literal["quality", "reposing", "topk"]
 SUBJECTS = ("fox", "wolf", "spider")
@@ -44,6 +45,7 @@ class EvaluatePaprConfig:
         seconds: Training time a subject.
         clock: What seconds mean: wall time, or the process's CPU time, which is steadier on a busy machine.
         steps: Train for so many steps instead.
+        passes: The most passes over the pixels near the subject, 0 for no such end; the preset's by default.
         holdout: Every so manieth view is held out.
         seeds: How many seeds to train, means reported.
         lpips: VGG16 weights for LPIPS, a local file; without it LPIPS is not measured.
@@ -58,6 +60,7 @@ class EvaluatePaprConfig:
     seconds: float = 150.0
     clock: Literal["wall", "process"] = "wall"
     steps: int = 0
+    passes: float | None = None
     holdout: int = 8
     seeds: int = 1
     lpips: Path | None = None
@@ -141,25 +144,24 @@ def _reconstruct(
     from rigpapr.asset import write_asset
     from rigpapr.dataset import read_dataset
     from rigpapr.initialisation import start_cloud, visual_hull
-    from rigpapr.quality import held_out_quality
     from rigpapr.topk import search
     from rigpapr.train import start, train
 
     asset = config.output / f"{folder.name}.papr.safetensors"
     views, held_out = split_views(read_dataset(folder), config.holdout)
     plan = train_plan(ReconstructConfig(folder, asset, config.preset, seconds=config.seconds, seed=seed), _WHITE)
-    plan = dataclasses.replace(plan, clock=config.clock, steps=config.steps)
+    passes = plan.passes if config.passes is None else config.passes
+    plan = dataclasses.replace(plan, clock=config.clock, steps=config.steps, passes=passes)
     wall, cpu = time.monotonic(), time.process_time()
     points = visual_hull(views, plan.first_points, seed=seed)
     cloud = start_cloud(plan.cloud, points, views, band=plan.band, seed=seed)
     search(cloud.positions, views[0].camera, np.zeros((1, 2)), 1)  # compiles once a machine, which no row should pay
-    with training_bar(progress, plan) as on_step:
+    with training_bar(progress) as on_step:
         training = train(start(cloud, plan), plan, views, on_step=on_step)
     wall, cpu = time.monotonic() - wall, time.process_time() - cpu
-    quality = held_out_quality(cloud, held_out, _WHITE, lpips)
-    frame_ms = _frame_ms(cloud, held_out)
+    clock = time.perf_counter if config.clock == "wall" else time.process_time
+    quality, frame_ms = _held_out(cloud, held_out, clock, lpips, config.output / f"{folder.name}_held_out.png")
     write_asset(asset, cloud, notes={"views": len(views), "steps": training.step, "held_out": asdict(quality)})
-    _side_by_side(cloud, held_out, config.output / f"{folder.name}_held_out.png")
     return {
         "subject": folder.name,
         "seed": seed,
@@ -173,15 +175,24 @@ def _reconstruct(
     }
 
 
-def _frame_ms(cloud: PaprCloud, views: list[View]) -> float:
+def _held_out(
+    cloud: PaprCloud, views: list[View], clock: Callable[[], float], lpips: Lpips | None, path: Path
+) -> tuple[Quality, float]:
+    """Render the views once each: their mean quality, a frame's median milliseconds, and in the picture at ``path``
+    rows of rendering, truth and tripled difference."""
+    from rigpapr.quality import image_quality, mean_quality
     from rigpapr.renderer import render
 
-    times = []
+    qualities, times, rows = [], [], []
     for view in views:
-        began = time.perf_counter()
-        render(cloud, view.camera)
-        times.append(1000 * (time.perf_counter() - began))
-    return float(np.median(times))
+        began = clock()
+        image = render(cloud, view.camera, background=_WHITE).rgb.clip(0, 1)
+        times.append(1000 * (clock() - began))
+        truth = view.over(_WHITE)
+        qualities.append(image_quality(image, truth, view.mask > 0.5, lpips))
+        rows.append(np.concatenate([image, truth, (3 * np.abs(image - truth)).clip(0, 1)], axis=1))
+    save_rows(path, rows)
+    return mean_quality(qualities), float(np.median(times))
 
 
 def _peak_mb() -> float | None:
@@ -196,17 +207,6 @@ def _peak_mb() -> float | None:
     return peak / 1024 if sys.platform != "darwin" else peak / 1024**2
 
 
-def _side_by_side(cloud: PaprCloud, views: list[View], path: Path) -> None:
-    """Rows of rendering, truth and tripled difference."""
-    from rigpapr.renderer import render
-
-    rows = []
-    for view in views:
-        image, truth = render(cloud, view.camera).rgb.clip(0, 1), view.over(_WHITE)
-        rows.append(np.concatenate([image, truth, (3 * np.abs(image - truth)).clip(0, 1)], axis=1))
-    save_rows(path, rows)
-
-
 def save_rows(path: Path, rows: list[np.ndarray]) -> None:
     """Pictures of equal width one below the other."""
     from splatanim.render.video import write_png
@@ -216,45 +216,56 @@ def save_rows(path: Path, rows: list[np.ndarray]) -> None:
 
 def reposing_study(config: EvaluatePaprConfig, progress: Progress) -> tuple[dict[str, object], str]:
     """Each subject's asset, and splats on its true surface, under the true motion; novel cameras."""
+    found: dict[str, object] = {}
+    lines = [
+        "\n## Re-posed with the true motion, novel views\n",
+        "Loss: bind frame's PSNR less the worst frame's. Holes: pixels inside the true mask less than half covered. "
+        "Unlit: points keep their brightness when they turn.\n",
+        "| subject | | bind PSNR | mean | worst | loss | subject's: bind | worst | loss | at joints, mean | holes % |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for folder in _subjects(config):
+        rows = _reposed(config, folder, progress)
+        found[folder.name] = {method: [asdict(row) for row in frames] for method, frames in rows.items()}
+        lines += [
+            _posed_row("" if k else folder.name, method, frames) for k, (method, frames) in enumerate(rows.items())
+        ]
+    return found, "\n".join(lines)
+
+
+def _reposed(config: EvaluatePaprConfig, folder: Path, progress: Progress) -> dict[str, list[PosedFrame]]:
+    """One subject in every frame by each method; pictures of truth, PAPR and splats go to the output folder."""
     from pipelines.papr_reposing import attach_cloud, measure, posed_papr, posed_splats, read_motion, surface_splats
     from pipelines.reconstruct import split_views
     from rigpapr.asset import read_asset
     from rigpapr.dataset import read_dataset
 
-    found: dict[str, object] = {}
-    lines = [
-        "\n## Re-posed with the true motion, novel views\n",
-        "Loss: bind frame's PSNR less the worst frame's. Holes: pixels inside the true mask less than half covered.\n",
-        "| subject | | bind PSNR | mean | worst | loss | subject's: bind | worst | loss | at joints, mean | holes % |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
-    for folder in _subjects(config):
-        asset = config.output / f"{folder.name}.papr.safetensors"
-        if not asset.is_file():
-            raise InputError(f"{asset} is missing: run --study quality first, with the same output folder.")
-        cloud, motion = read_asset(asset), read_motion(folder)
-        attached = attach_cloud(cloud, motion)
-        splats = surface_splats(motion, split_views(read_dataset(folder), config.holdout)[0])
-        papr, peer = [], []
-        with progress.bar(f"{folder.name}, posed", len(motion)) as tick:
-            for frame in range(len(motion)):
-                papr.append(measure(posed_papr(cloud, attached, motion, frame), motion, frame))
-                peer.append(measure(posed_splats(splats, motion, frame), motion, frame))
-                tick()
-        found[folder.name] = {"papr": [asdict(row) for row in papr], "splats": [asdict(row) for row in peer]}
-        lines += [_posed_row(folder.name, "PAPR", papr), _posed_row("", "splats", peer)]
-        worst = min(papr, key=lambda row: row.quality.psnr).frame
-        name = next(iter(motion.cameras))
+    asset = config.output / f"{folder.name}.papr.safetensors"
+    if not asset.is_file():
+        raise InputError(f"{asset} is missing: run --study quality first, with the same output folder.")
+    cloud, unlit, motion = read_asset(asset), read_asset(asset), read_motion(folder)
+    unlit.set_light(None, None)
+    attached = attach_cloud(cloud, motion)
+    splats = surface_splats(motion, split_views(read_dataset(folder), config.holdout)[0])
+    draw: dict[str, Callable[[int], Iterator[tuple[str, Picture]]]] = {
+        "PAPR": lambda frame: posed_papr(cloud, attached, motion, frame),
+        "PAPR, unlit": lambda frame: posed_papr(unlit, attached, motion, frame),
+        "splats": lambda frame: posed_splats(splats, motion, frame),
+    }
+    found: dict[str, list[PosedFrame]] = {method: [] for method in draw}
+    with progress.bar(f"{folder.name}, posed", len(motion)) as tick:
+        for frame in range(len(motion)):
+            for method, pictures in draw.items():
+                found[method].append(measure(pictures(frame), motion, frame))
+            tick()
+    worst = min(found["PAPR"], key=lambda row: row.quality.psnr).frame
+    for name in motion.cameras:
         rows = []
         for frame in (0, len(motion) // 2, worst):
-            truth = motion.picture(name, frame)[0]
-            shown = [
-                dict(posed_papr(cloud, attached, motion, frame))[name][0],
-                dict(posed_splats(splats, motion, frame))[name][0],
-            ]
-            rows.append(np.concatenate([truth, *(image.clip(0, 1) for image in shown)], axis=1))
-        save_rows(config.output / f"{folder.name}_posed.png", rows)
-    return found, "\n".join(lines)
+            shown = [dict(draw[method](frame))[name][0].clip(0, 1) for method in ("PAPR", "splats")]
+            rows.append(np.concatenate([motion.picture(name, frame)[0], *shown], axis=1))
+        save_rows(config.output / f"{folder.name}_posed_{name}.png", rows)
+    return found
 
 
 def _posed_row(subject: str, method: str, frames: list) -> str:

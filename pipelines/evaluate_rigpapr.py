@@ -1,8 +1,7 @@
-"""``splatanim bench fit``: fits of a rig's motion held against the truth of synthetic subjects."""
+"""``splatanim bench fit``: fits of a rig's motion held against the truth of synthetic subjects, and against others."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import time
 from dataclasses import dataclass
@@ -10,17 +9,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
-from tyro.conf import Positional, arg
+from tyro.conf import Positional, UseAppendAction, arg
 
 from pipelines.progress import Progress
-from splatanim.errors import InputError
 
 if TYPE_CHECKING:
-    from rigpapr.binding import FitRig
-    from rigpapr.cloud import PaprCloud
+    from pipelines.fit_cases import Case
     from rigpapr.coarse_kinematics import JointPose
     from rigpapr.coarse_tracker import RigMotion
-    from rigpapr.supervision import Clip
+    from rigpapr.quality import Lpips
+
+Study = Literal["errors", "main", "ablations", "weights", "auto-rig", "novel-pose", "travelling"]
+_MADE = ("novel-pose", "travelling")  # studies on sets that they make themselves
+_TITLES = {
+    "main": "Fits and baselines",
+    "ablations": "Ablations",
+    "weights": "Weight of delta-depth",
+    "auto-rig": "Given rig and auto-rig",
+    "novel-pose": "A clip that was not fitted",
+    "travelling": "Subjects that travel",
+}
 
 
 @dataclass(frozen=True)
@@ -29,79 +37,133 @@ class EvaluateFitConfig:
 
     Args:
         folder: A folder of subjects (fox, wolf, ...), each with video.json, frames, depth and true vertices.
-        assets: A folder with their PAPR assets, NAME.papr.safetensors.
+        output: Where tables, JSON, films, and all that a study resumes from go.
+        assets: A folder with the subjects' PAPR assets, NAME.papr.safetensors; novel-pose and travelling need none.
+        study: errors (vertex errors of the coarse tracker, of the phases too with --phases), main (ours, its stages and
+            the baselines), ablations (depth, phases), weights (of depth), auto-rig, novel-pose (a clip that was not
+            fitted), travelling; repeatable, by default errors. The last two make sets with synth, and train their
+            assets.
         rigs: The folder that video.json's ``model`` is relative to; by default two levels above a subject.
-        output: Where tables, JSON and pictures go.
-        subjects: Which subjects; by default all that have an asset.
+        subjects: Which subjects; by default all that have an asset, or all of the study's own.
         frames: Fit so many frames; 0 fits all.
-        phases: coarse measures the coarse tracker alone; one and two also refine, and measure pictures.
+        phases: How far the study errors goes: coarse, one or two.
+        tracks: Tracks of phase 2: flow or none.
+        steps_one: Steps a frame of phase 1; 0 takes the preset's.
+        steps_two: Steps of phase 2; 0 takes the preset's.
+        pose_frames: Frames of the clip that was not fitted.
+        train_seconds: How long assets of made sets are trained.
+        train_steps: Train them for so many steps instead, which gives the same on any machine.
+        lpips: A VGG16 state dict: tables then have LPIPS.
+        films: Write side-by-side films.
+        fresh: Forget rows, fits and films that an earlier run left in the output (sets and their assets stay).
         seed: Seed of everything random.
     """
 
     folder: Positional[Path]
-    assets: Path
     output: Annotated[Path, arg(aliases=["-o"])]
+    assets: Path | None = None
+    study: UseAppendAction[tuple[Study, ...]] = ()
     rigs: Path | None = None
     subjects: tuple[str, ...] = ()
     frames: int = 0
     phases: Literal["coarse", "one", "two"] = "coarse"
+    tracks: Literal["flow", "none"] = "flow"
+    steps_one: int = 0
+    steps_two: int = 0
+    pose_frames: int = 8
+    train_seconds: float = 90.0
+    train_steps: int = 0
+    lpips: Path | None = None
+    films: bool = True
+    fresh: bool = False
     seed: int = 0
 
 
 def evaluate_fit(config: EvaluateFitConfig, progress: Progress) -> str:
-    """Run the studies on every subject; returns the tables."""
-    found = config.subjects or tuple(
-        sorted(p.parent.name for p in config.folder.glob("*/video.json") if asset_of(config, p.parent.name).is_file())
-    )
-    if not found:
-        raise InputError(f"{config.folder}: no subject with video.json and an asset in {config.assets}.")
+    """Run the studies on every subject; returns the tables. Each study's table is written as it grows."""
+    from rigpapr.quality import load_lpips
+
+    lpips = load_lpips(config.lpips) if config.lpips else None
     config.output.mkdir(parents=True, exist_ok=True)
-    rows = []
-    for name in found:
+    if config.fresh:
+        forget(config.output)
+    texts = []
+    for study in config.study or ("errors",):
+        texts.append(_errors(config, progress) if study == "errors" else _study(config, study, progress, lpips))
+    return "\n\n".join(texts)
+
+
+def forget(output: Path) -> None:
+    """Remove rows, fits and films of earlier runs; sets and their assets stay."""
+    import shutil
+
+    for name in ("rows", "fits"):
+        shutil.rmtree(output / name, ignore_errors=True)
+    for film in (*output.glob("*_main.mp4"), *output.glob("*_novel_pose.mp4")):
+        film.unlink()
+
+
+def _study(config: EvaluateFitConfig, study: str, progress: Progress, lpips: Lpips | None) -> str:
+    from pipelines.fit_cases import load_case, subjects
+    from pipelines.fit_sets import NOVEL_POSE, TRAVELLING, chosen, made_case
+    from pipelines.fit_studies import (
+        Bench,
+        ablation_study,
+        main_study,
+        pose_study,
+        rig_study,
+        travel_study,
+        weight_study,
+    )
+    from pipelines.fit_tables import study_table
+
+    plain = {"main": main_study, "ablations": ablation_study, "weights": weight_study, "auto-rig": rig_study}
+    rows: list[dict[str, Any]] = []
+    characters = chosen(config, NOVEL_POSE if study == "novel-pose" else TRAVELLING) if study in _MADE else []
+    names = [character.name for character in characters] or list(subjects(config))
+    text = ""
+    for k, name in enumerate(names):
+        if study in _MADE:
+            case = made_case(config, characters[k], progress)
+        else:
+            case = load_case(config, name)
+        with progress.spinner(f"{study}: {name}"):
+            bench = Bench(config, case, lpips)
+            if study == "novel-pose":
+                rows += pose_study(bench, case.folder / "rig.glb", characters[k].other)
+            elif study == "travelling":
+                rows += travel_study(bench)
+            else:
+                rows += plain[study](bench)
+        text = study_table(_TITLES[study], rows)
+        write_results(config.output, study, rows, text)
+    return text
+
+
+def write_results(output: Path, study: str, rows: list[dict[str, Any]], text: str) -> None:
+    """``STUDY.json`` and ``STUDY.md``, whole or not at all."""
+    from splatanim.formats.atomic import atomic_path
+
+    with atomic_path(output / f"{study}.json") as path:
+        path.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    with atomic_path(output / f"{study}.md") as path:
+        path.write_text(text + "\n", encoding="utf-8")
+
+
+def _errors(config: EvaluateFitConfig, progress: Progress) -> str:
+    """Vertex errors of the coarse tracker, and of the phases where they are asked for."""
+    from pipelines.fit_cases import load_case, subjects
+    from pipelines.fit_tables import coarse_table, refined_table
+
+    rows: list[dict[str, Any]] = []
+    for name in subjects(config):
         with progress.spinner(f"fitting {name}"):
             case = load_case(config, name)
             row, motion = coarse_study(config, case)
             rows.append(row if config.phases == "coarse" else {**row, **refined_study(config, case, motion)})
-    (config.output / "fit.json").write_text(json.dumps(rows, indent=1), encoding="utf-8")
     table = coarse_table(rows) + ("" if config.phases == "coarse" else "\n\n" + refined_table(rows))
-    (config.output / "fit.md").write_text(table + "\n", encoding="utf-8")
+    write_results(config.output, "fit", rows, table)
     return table
-
-
-def asset_of(config: EvaluateFitConfig, name: str) -> Path:
-    """Where a subject's asset lies."""
-    return config.assets / f"{name}.papr.safetensors"
-
-
-@dataclass(frozen=True)
-class Case:
-    """A subject: what fitting gets, and the truth (T, V, 3)."""
-
-    name: str
-    clip: Clip
-    depth: np.ndarray
-    rig: FitRig
-    cloud: PaprCloud
-    vertices: np.ndarray
-
-
-def load_case(config: EvaluateFitConfig, name: str) -> Case:
-    """Read a subject as ``splatanim fit`` would, and its true vertices."""
-    from pipelines.fit_rig_inputs import read_camera_file, read_fit_rig
-    from rigpapr.asset import read_asset
-    from rigpapr.supervision import read_clip
-    from rigpapr.supervision_depth import read_depth
-
-    folder = config.folder / name
-    camera = read_camera_file(folder / "video.json")
-    part = slice(config.frames or None)
-    clip = read_clip(folder / "video", camera.camera, fps=camera.fps, part=part)
-    depth = read_depth(f"{folder / 'video_depth.npz'}:depth_mono", clip.masks.shape, part=part)
-    model = json.loads((folder / "video.json").read_text(encoding="utf-8"))["model"]
-    rig = read_fit_rig((config.rigs or config.folder.parent) / model, camera)
-    with np.load(folder / "video_vertices.npz") as file:
-        vertices = file["vertices"].astype(np.float64)
-    return Case(name, clip, depth, rig, read_asset(asset_of(config, name)), vertices)
 
 
 def coarse_study(config: EvaluateFitConfig, case: Case) -> tuple[dict[str, Any], RigMotion]:
@@ -113,15 +175,9 @@ def coarse_study(config: EvaluateFitConfig, case: Case) -> tuple[dict[str, Any],
     surface = surface_of_cloud(case.cloud, case.rig, seed=config.seed)
     weights = case.rig.weights(case.vertices[0])
     start = time.process_time()
-    errors = []
-
-    def note(frame: int, pose: JointPose) -> None:
-        errors.append(vertex_errors(case, weights, pose, frame))
-
-    chosen = CoarseConfig(seed=config.seed)
-    motion = track(case.rig, surface, case.clip, case.depth, config=chosen, on_frame=note)
-    seconds = (time.process_time() - start) / max(len(errors), 1)
-    every = np.stack(errors)
+    motion = track(case.rig, surface, case.clip, case.depth, config=CoarseConfig(seed=config.seed))
+    seconds = (time.process_time() - start) / max(len(motion) - 1, 1)
+    every = np.stack([vertex_errors(case, weights, motion.pose(k), k) for k in range(1, len(motion))])
     row = {
         "subject": case.name,
         "mean": float(every.mean()),
@@ -136,47 +192,27 @@ def coarse_study(config: EvaluateFitConfig, case: Case) -> tuple[dict[str, Any],
 def refined_study(config: EvaluateFitConfig, case: Case, motion: RigMotion) -> dict[str, Any]:
     """Vertex errors after phases 1 and 2, and pictures of the train view and of the novel views against the truth,
     beside those of a cloud that does not move."""
-    from pipelines.papr_reposing import read_motion
+    from pipelines.fit_cases import Chain, plan_for, tracks_of
+    from pipelines.fit_measures import cloud_method, pictures, still_method
     from rigpapr.coarse_kinematics import JointPose
-    from rigpapr.quality import image_quality, mean_quality
-    from rigpapr.renderer import render
-    from rigpapr.two_phase import TwoPhaseConfig, phase_one, phase_two, start_fit
+    from rigpapr.two_phase import phase_one, phase_two, start_fit
 
     start = time.process_time()
-    plan = TwoPhaseConfig(seed=config.seed)
-    fit = start_fit(case.cloud, case.rig, case.clip, motion=motion, depth=case.depth, config=plan)
+    plan, tracks = plan_for(config, Chain("errors")), tracks_of(config, case)
+    fit = start_fit(case.cloud, case.rig, case.clip, motion=motion, depth=case.depth, tracks=tracks, config=plan)
     phase_one(fit)
     if config.phases == "two":
         phase_two(fit)
     asset, seconds = fit.result(), time.process_time() - start
-    weights, truth = case.rig.weights(case.vertices[0]), read_motion(config.folder / case.name)
-    errors, train, novel, still = [], [], [], []
+    weights = case.rig.weights(case.vertices[0])
+    errors = []
     for k in range(1, len(asset)):
         pose = JointPose(asset.rotations[k].double().numpy(), asset.translations[k].double().numpy())
         errors.append(float(vertex_errors(case, weights, pose, k).mean()))
-        moved, turned = asset.posed(k)
-        drawn = render(case.cloud, case.clip.camera, positions=moved, rotations=turned).rgb
-        train.append(image_quality(drawn, case.clip.picture(k), case.clip.masks[k]))
-        for name, camera in truth.cameras.items():
-            picture, mask = truth.picture(name, k)
-            drawn = render(case.cloud, camera, positions=moved, rotations=turned).rgb
-            novel.append(image_quality(drawn, picture, mask))
-            still.append(image_quality(render(case.cloud, camera).rgb, picture, mask))
-    means = {"train": train, "novel": novel, "unmoved": still}
-    found = {key: dataclasses.asdict(mean_quality(values)) for key, values in means.items()}
-    return {"refined": float(np.mean(errors)), "refined_frames": errors, "refine_seconds": seconds, **found}
-
-
-def refined_table(rows: list[dict[str, Any]]) -> str:
-    """Markdown: PSNR of the full frame / of the subject's pixels [dB]."""
-    lines = [
-        "| subject | mean error | train view | novel views | novel, unmoved | CPU s |",
-        "|---|---|---|---|---|---|",
-    ]
-    for r in rows:
-        cells = [f"{r[k]['psnr']:.2f} / {r[k]['foreground']:.2f}" for k in ("train", "novel", "unmoved")]
-        lines.append(f"| {r['subject']} | {r['refined']:.4f} | {' | '.join(cells)} | {r['refine_seconds']:.0f} |")
-    return "\n".join(lines)
+    found = pictures(case, cloud_method(asset))
+    still = pictures(case, still_method(case.cloud))["novel"]
+    timing = {"refined": float(np.mean(errors)), "refined_frames": errors, "refine_seconds": seconds}
+    return {**timing, **found, "unmoved": still}
 
 
 def vertex_errors(case: Case, weights: np.ndarray, pose: JointPose, frame: int) -> np.ndarray:
@@ -185,14 +221,3 @@ def vertex_errors(case: Case, weights: np.ndarray, pose: JointPose, frame: int) 
 
     moved, _ = skinned(case.vertices[0], weights, transforms(case.rig, pose))
     return np.linalg.norm(moved - case.vertices[frame], axis=1)
-
-
-def coarse_table(rows: list[dict[str, Any]]) -> str:
-    """Markdown."""
-    lines = ["| subject | mean error | p95 | worst frame | at rest | CPU s a frame |", "|---|---|---|---|---|---|"]
-    for r in rows:
-        lines.append(
-            f"| {r['subject']} | {r['mean']:.4f} | {r['p95']:.4f} | {max(r['frames']):.4f} | {r['still']:.4f} | "
-            f"{r['seconds']:.2f} |"
-        )
-    return "\n".join(lines)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import numpy as np
 from tyro.conf import Positional, arg
 
 from pipelines.progress import Progress
@@ -19,7 +18,10 @@ from splatanim.errors import InputError
 
 if TYPE_CHECKING:
     from pipelines.fit_rig_inputs import FitInputs
+    from pipelines.fit_rig_preview import Preview
+    from rigpapr.coarse_kinematics import JointPose
     from rigpapr.coarse_tracker import RigMotion
+    from rigpapr.quality import Quality
     from rigpapr.two_phase import Fit, TwoPhaseConfig
 
 
@@ -30,30 +32,38 @@ class FitConfig:
     Args:
         video: A video, or a folder of numbered frames. Its first frame shows the asset as it is.
         asset: The PAPR asset to move, *.papr.safetensors.
-        camera: The video's camera: a transforms.json with one frame, or a fixed-camera video.json.
+        camera: The video's camera: a transforms.json with one frame, a fixed-camera video.json, or find:SIDE (such as
+            find:+z): found by the first frame's outline, starting from that side of the object, and written beside the
+            output.
+        fov: With --camera find: the lens's vertical field of view in degrees, which outlines hardly show.
         output: The fitted asset to write, *.papr.safetensors; films and the report are written beside it.
         rig: A rig file (.glb, .gltf, .txt, .npz), or auto: made from the asset's points.
         rig_mesh: The mesh that a .txt rig numbers.
         rig_clip: Take the rig in the first pose of this clip, where its file's bind pose is not the first frame.
-        depth: Depth maps: maps.npz, maps.npz:KEY, a folder of 16-bit pictures, or none.
+        depth: Depth maps: maps.npz, maps.npz:KEY, a folder of 16-bit pictures, da3:FOLDER (a local Depth Anything 3
+            model), or none.
         tracks: Tracks for phase 2: tracks.npz, flow (optical flow), cotracker:CHECKPOINT (a local CoTracker3), or none.
         masks: Where the subject is: alpha, a folder of masks, or auto (alpha, else what differs from a plain ground).
         frames: A part of the video, START:STOP:STEP.
         preset: cpu (a coarse tracker's start, refined in minutes), or paper (the published schedule, for a GPU's time).
         phases: How far to go: coarse (the tracker alone), one, or two.
         coarse: Start from the coarse tracker; without it, phase 1 goes from frame to frame as in the paper.
-        orbit: Film the fitted motion from cameras that go round, too.
+        orbit: Film the fitted motion from a camera that goes round, and from four around it, too.
+        preview: A folder for pictures of the fit under way, one every 20 seconds; without it one picture beside the
+            output is written anew each time and removed at the end.
+        lpips: A VGG16 state dict: the report then has LPIPS as well.
         resume: Go on from the checkpoint that an interrupted run left beside the output.
         seed: Seed of everything random.
     """
 
     video: Positional[Path]
     asset: Path
-    camera: Path
+    camera: str
     output: Annotated[Path, arg(aliases=["-o"])]
     rig: str = "auto"
     rig_mesh: Path | None = None
     rig_clip: str = ""
+    fov: float = 40.0
     depth: str = "none"
     tracks: str = "none"
     masks: str = "auto"
@@ -62,6 +72,8 @@ class FitConfig:
     phases: Literal["coarse", "one", "two"] = "two"
     coarse: bool = True
     orbit: bool = True
+    preview: Path | None = None
+    lpips: Path | None = None
     resume: bool = False
     seed: int = 0
 
@@ -70,42 +82,93 @@ def fit_rig(config: FitConfig, progress: Progress) -> str:
     """Read, track, refine, write; returns what was made."""
     from pipelines.fit_rig_films import write_films
     from pipelines.fit_rig_inputs import read_inputs
+    from pipelines.fit_rig_preview import Preview
     from rigpapr.fitted import write_fitted
-    from rigpapr.two_phase import phase_one, phase_two
+    from rigpapr.posing import with_rig_file
+    from rigpapr.quality import load_lpips
 
     checkpoint = checkpoint_of(config)
-    started = time.process_time()
+    lpips = load_lpips(config.lpips) if config.lpips else None
     with progress.spinner("reading"):
-        inputs = read_inputs(config)
-    fit = _start(config, inputs, checkpoint, progress)
-
-    def save(under_way: Fit) -> None:
-        from rigpapr.two_phase_state import write_fit
-
-        write_fit(checkpoint, under_way)
-
-    save(fit)
-    if config.phases != "coarse":
-        with _bar(progress, "phase 1") as report:
-            phase_one(fit, on_frame=report, save=save)
-    if config.phases == "two":
-        with _bar(progress, "phase 2") as report:
-            phase_two(fit, on_step=report, save=save)
-    asset = fit.result()
-    seconds = time.process_time() - started
-    notes = {"frames": len(asset), "phases": config.phases, "cpu_seconds": round(seconds, 1), "notes": inputs.notes}
+        inputs = read_inputs(config, progress)
+    preview = Preview(inputs.clip, sibling(config.output, "_preview.png"), config.preview)
+    started = time.process_time()
+    fit, seconds = run_phases(config, inputs, checkpoint, progress, preview)
+    asset = with_rig_file(fit.result(), inputs.placed.frames, inputs.placed.place)
+    asset = dataclasses.replace(asset, view=inputs.clip.camera)
+    spent = time.process_time() - started
+    notes = {"frames": len(asset), "phases": config.phases, "cpu_seconds": round(spent, 1), "notes": inputs.notes}
     write_fitted(config.output, asset, notes=notes)
-    films, psnr = write_films(config.output, asset, inputs.clip, progress, orbit=config.orbit)
-    report_path = sibling(config.output, ".json")
-    report_path.write_text(json.dumps({**notes, "train_psnr": psnr}, indent=1), encoding="utf-8")
+    films, quality = write_films(config.output, asset, inputs.clip, progress, orbit=config.orbit, lpips=lpips)
+    report: dict[str, object] = {
+        **notes,
+        "preset": config.preset,
+        "seconds": seconds,
+        "first_frame_overlap": round(inputs.overlap, 4),
+    }
+    _write_report(sibling(config.output, ".json"), report, quality)
     checkpoint.unlink(missing_ok=True)
+    preview.close()
+    shown = mean_quality_after_first(quality)
     lines = [
-        f"{config.output}: {len(asset)} frames of {len(asset.names)} joints in {seconds:.0f} CPU seconds, "
-        f"PSNR {np.mean(psnr[1:]):.2f} dB against the video",
+        f"{config.output}: {len(asset)} frames of {len(asset.names)} joints in {spent:.0f} CPU seconds, "
+        f"{shown} against the video",
         *(f"  {note}" for note in inputs.notes),
         *(f"  {film}" for film in films),
     ]
     return "\n".join(lines)
+
+
+def run_phases(
+    config: FitConfig, inputs: FitInputs, checkpoint: Path, progress: Progress, preview: Preview
+) -> tuple[Fit, dict[str, float]]:
+    """The coarse tracker and the phases asked for, with a checkpoint after every frame and every 200 steps; the fit,
+    and CPU seconds a phase."""
+    from rigpapr.two_phase import phase_one, phase_two
+    from rigpapr.two_phase_state import write_fit
+
+    seconds: dict[str, float] = {}
+    with _timed(seconds, "coarse"):
+        fit = _start(config, inputs, checkpoint, progress, preview)
+
+    def save(under_way: Fit) -> None:
+        write_fit(checkpoint, under_way)
+        frame, steps = min(under_way.frames_done, len(inputs.clip)) - 1, under_way.steps_done
+        label = f"two_{steps:06d}" if steps else f"one_{frame:04d}"
+        preview.show(label, max(frame, 0) if not steps else len(inputs.clip) // 2, under_way.result)
+
+    save(fit)
+    if config.phases != "coarse":
+        with _timed(seconds, "one"), _bar(progress, "phase 1") as report:
+            phase_one(fit, on_frame=report, save=save)
+    if config.phases == "two":
+        with _timed(seconds, "two"), _bar(progress, "phase 2") as report:
+            phase_two(fit, on_step=report, save=save)
+    return fit, seconds
+
+
+@contextmanager
+def _timed(seconds: dict[str, float], name: str) -> Iterator[None]:
+    start = time.process_time()
+    yield
+    seconds[name] = round(time.process_time() - start, 1)
+
+
+def mean_quality_after_first(quality: list[Quality]) -> Quality:
+    """Over all frames but the first, which needs no motion."""
+    from rigpapr.quality import mean_quality
+
+    return mean_quality(quality[1:])
+
+
+def _write_report(path: Path, report: dict[str, object], quality: list[Quality]) -> None:
+    """Figures against the video, frame by frame and their means over all frames but the first."""
+    from splatanim.formats.atomic import atomic_path
+
+    frames = {f"train_{key}": [getattr(q, key) for q in quality] for key in ("psnr", "foreground", "ssim", "lpips")}
+    means = dataclasses.asdict(mean_quality_after_first(quality))
+    with atomic_path(path) as temporary:
+        temporary.write_text(json.dumps({**report, "train": means, **frames}, indent=1) + "\n", encoding="utf-8")
 
 
 def sibling(output: Path, suffix: str) -> Path:
@@ -140,11 +203,11 @@ def plan_of(config: FitConfig) -> TwoPhaseConfig:
     return dataclasses.replace(PRESETS[config.preset], chain=not config.coarse, seed=config.seed)
 
 
-def _start(config: FitConfig, inputs: FitInputs, checkpoint: Path, progress: Progress) -> Fit:
+def _start(config: FitConfig, inputs: FitInputs, checkpoint: Path, progress: Progress, preview: Preview) -> Fit:
     from rigpapr.two_phase import start_fit
     from rigpapr.two_phase_state import resume_fit
 
-    motion = _coarse(config, inputs, progress) if config.coarse and not config.resume else None
+    motion = _coarse(config, inputs, progress, preview) if config.coarse and not config.resume else None
     fit = start_fit(
         inputs.cloud,
         inputs.rig,
@@ -159,10 +222,16 @@ def _start(config: FitConfig, inputs: FitInputs, checkpoint: Path, progress: Pro
     return fit
 
 
-def _coarse(config: FitConfig, inputs: FitInputs, progress: Progress) -> RigMotion:
+def _coarse(config: FitConfig, inputs: FitInputs, progress: Progress, preview: Preview) -> RigMotion:
     from rigpapr.coarse_surface import surface_of_cloud
     from rigpapr.coarse_terms import CoarseConfig
     from rigpapr.coarse_tracker import track
+
+    sketch = preview.sketch(inputs.cloud, inputs.rig)
+
+    def tracked(frame: int, pose: JointPose) -> None:
+        preview.show(f"coarse_{frame:04d}", frame, lambda: sketch(frame, pose))
+        tick()
 
     with progress.spinner("looking at the asset from all around"):
         surface = surface_of_cloud(inputs.cloud, inputs.rig, seed=config.seed)
@@ -173,7 +242,7 @@ def _coarse(config: FitConfig, inputs: FitInputs, progress: Progress) -> RigMoti
             inputs.clip,
             inputs.depth,
             config=CoarseConfig(seed=config.seed),
-            on_frame=lambda frame, pose: tick(),
+            on_frame=tracked,
         )
 
 

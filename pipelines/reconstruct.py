@@ -31,7 +31,8 @@ class ReconstructConfig:
         output: The asset to write, *.papr.safetensors.
         preset: cpu (kernel head, minutes on two cores) or paper (the official head and rates, for a GPU).
         init: Points or splats (.ply) or a mesh to start from; by default the visual hull of the masks.
-        seconds: How long to train; 0 takes the preset's time.
+        seconds: How long to train at most; 0 takes the preset's time. The cpu preset ends after 40 passes over the
+            pixels near the subject in any case: more of them make a cloud that poses worse.
         steps: Train for so many steps instead.
         points: Number of points; 0 takes the preset's.
         resolution: Images are reduced to so many pixels on their longer side; 0 takes the preset's.
@@ -83,7 +84,7 @@ def reconstruct(config: ReconstructConfig, progress: Progress) -> str:
     training_views, held_out = split_views(views, config.holdout)
     plan = train_plan(config, options.background)
     training = _start(config, plan, training_views, checkpoint, progress)
-    with training_bar(progress, plan) as on_step:
+    with training_bar(progress) as on_step:
         train(training, plan, training_views, checkpoint=checkpoint, on_step=on_step)
     cloud = training.cloud.cpu()
     psnr = training.curve[-1][2] if training.curve else float("nan")
@@ -94,7 +95,9 @@ def reconstruct(config: ReconstructConfig, progress: Progress) -> str:
         "train_psnr": psnr,
     }
     lines = [f"{config.output}: {len(cloud)} points from {len(training_views)} views, {training.step} steps"]
-    lines[0] += f" in {training.elapsed:.0f} s, training PSNR {psnr:.2f} dB near the subject"
+    lines[0] += f" in {training.elapsed:.0f} s"
+    if math.isfinite(psnr):
+        lines[0] += f", training PSNR {psnr:.2f} dB near the subject"
     if held_out:
         quality = held_out_quality(cloud, held_out, options.background)
         notes["held_out"] = dataclasses.asdict(quality)
@@ -182,7 +185,7 @@ def _device(config: ReconstructConfig) -> str:
 
 
 @contextmanager
-def training_bar(progress: Progress, plan: TrainConfig) -> Iterator[Callable[[Training, float], None]]:
+def training_bar(progress: Progress) -> Iterator[Callable[[Training, float], None]]:
     """A bar over the training with the running PSNR; nothing where progress is not shown."""
     if not progress.enabled:
         yield lambda training, psnr: None
@@ -196,7 +199,6 @@ def training_bar(progress: Progress, plan: TrainConfig) -> Iterator[Callable[[Tr
         task = bars.add_task("training", total=1.0)
 
         def on_step(training: Training, psnr: float) -> None:
-            done = training.step / plan.steps if plan.steps else training.elapsed / plan.seconds
-            bars.update(task, completed=done, description=f"training, step {training.step}, {psnr:.2f} dB")
+            bars.update(task, completed=training.progress, description=f"training, step {training.step}, {psnr:.2f} dB")
 
         yield on_step

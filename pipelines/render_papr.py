@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,8 +19,13 @@ if TYPE_CHECKING:
 
 
 def render_asset(config: RenderConfig, progress: Progress) -> str:
-    """One picture (.png), the whole camera path (.mp4), every camera into a folder of PNGs, or the points (.ply)."""
+    """One picture (.png), the whole camera path (.mp4), every camera into a folder of PNGs, or the points (.ply).
+
+    A fitted asset shows its motion: :mod:`pipelines.fitted_render`.
+    """
+    from pipelines.still import refuse_motion
     from rigpapr.asset import read_asset
+    from rigpapr.fitted import is_fitted
     from rigpapr.renderer import render
     from splatanim.render.video import VideoWriter, write_png
 
@@ -28,6 +33,11 @@ def render_asset(config: RenderConfig, progress: Progress) -> str:
     suffix = config.output.suffix.lower()
     if suffix == ".ply":
         return asset_to_points(config.scene, config.output)
+    if is_fitted(config.scene):
+        from pipelines.fitted_render import render_fitted
+
+        return render_fitted(config, progress)
+    refuse_motion(config, "it is a cloud without a rig; fit it to a video first")
     if suffix not in (".png", ".mp4", ""):
         raise InputError(
             f"{config.output}: write a .png, an .mp4 (the whole path), a folder (all cameras) or a .ply (the points)."
@@ -82,11 +92,12 @@ def _cameras(config: RenderConfig, cloud: PaprCloud) -> tuple[list[Camera], floa
 def inspect_asset(path: Path, *, as_json: bool) -> str:
     """What an asset holds, as text or JSON."""
     from rigpapr.asset import asset_notes, read_asset
+    from rigpapr.fitted import is_fitted
 
     cloud = read_asset(path)
     points = cloud.world_positions.detach().cpu().numpy()
     low, high = points.min(axis=0), points.max(axis=0)
-    found = {
+    found: dict[str, Any] = {
         "file": str(path),
         "format": "papr",
         "points": len(cloud),
@@ -97,6 +108,9 @@ def inspect_asset(path: Path, *, as_json: bool) -> str:
         "size": float((high - low).max()),
         "notes": asset_notes(path),
     }
+    motion = motion_of(path) if is_fitted(path) else None
+    if motion is not None:
+        found["motion"] = motion
     if as_json:
         return json.dumps(found, indent=2)
     lines = [
@@ -105,7 +119,34 @@ def inspect_asset(path: Path, *, as_json: bool) -> str:
         f"  head      {found['head']}, {found['parameters']} parameters in all",
         f"  bounds    {_triple(low)} to {_triple(high)}, longest side {found['size']:.4g}",
     ]
+    if motion is not None:
+        lines += [
+            f"  rig       {motion['joints']} joints, root {motion['root']}, {motion['loose']} that may shift; "
+            f"{motion['source']}",
+            f"  motion    {motion['frames']} frames at {motion['fps']:g} a second, {motion['seconds']:.2f} s; "
+            f"points move by up to {motion['largest_shift']:.3g}",
+        ]
     return "\n".join([*lines, *(f"  {key:<9} {value}" for key, value in asset_notes(path).items())])
+
+
+def motion_of(path: Path) -> dict[str, Any]:
+    """What a fitted asset's rig and motion are."""
+    from rigpapr.fitted import read_fitted
+
+    asset = read_fitted(path)
+    rest = asset.cloud.world_positions.detach()
+    shift = max(float((asset.posed(k)[0] - rest).norm(dim=1).max()) for k in range(len(asset)))
+    return {
+        "joints": len(asset.names),
+        "names": list(asset.names),
+        "root": asset.names[0],
+        "loose": int(asset.loose.sum()),
+        "source": "from a file, whose other clips play exactly" if asset.frames is not None else "without a file",
+        "frames": len(asset),
+        "fps": asset.fps,
+        "seconds": len(asset) / asset.fps,
+        "largest_shift": shift,
+    }
 
 
 def _triple(values: np.ndarray) -> str:

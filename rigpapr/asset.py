@@ -2,6 +2,9 @@
 
 ``papr`` in the header is a JSON object: ``version``, ``config`` (:class:`rigpapr.cloud.CloudConfig`) and ``notes``,
 free text of whoever made it. Tensors carry the module's names, so that any safetensors reader can look at them.
+
+Version 2 may hold ``normals`` and ``lamp``, how the subject was lit (:mod:`rigpapr.light`). Assets of version 1 have
+neither: their points keep their brightness when they turn, as they did when the assets were made.
 """
 
 from __future__ import annotations
@@ -19,7 +22,8 @@ from rigpapr.cloud import CloudConfig, PaprCloud
 from splatanim.errors import InputError
 from splatanim.formats.atomic import atomic_path
 
-VERSION = 1
+VERSION = 2
+_LIGHT = ("normals", "lamp")
 SUFFIX = ".papr.safetensors"
 
 
@@ -47,11 +51,6 @@ def read_asset(path: str | os.PathLike[str]) -> PaprCloud:
     missing or misshapen tensors, NaN or infinite values.
     """
     tensors, header = load_tensors(path, "papr")
-    version = header.get("version")
-    if not isinstance(version, int) or version > VERSION:
-        raise InputError(
-            f"{path}: is of version {version}; this program reads up to {VERSION}. Update it: pip install -U splatanim."
-        )
     return build_cloud(Path(path), tensors, header)
 
 
@@ -67,7 +66,12 @@ def cloud_tensors(cloud: PaprCloud) -> dict[str, Tensor]:
 
 
 def build_cloud(path: Path, tensors: dict[str, Tensor], header: dict[str, Any]) -> PaprCloud:
-    """A cloud from its tensors and the header's ``config``; ``path`` is for messages."""
+    """A cloud from its tensors and the header's ``version`` and ``config``; ``path`` is for messages."""
+    version = header.get("version")
+    if not isinstance(version, int) or version > VERSION:
+        raise InputError(
+            f"{path}: is of version {version}; this program reads up to {VERSION}. Update it: pip install -U splatanim."
+        )
     try:
         config = CloudConfig(**header["config"])
     except (KeyError, TypeError, InputError) as error:
@@ -77,6 +81,8 @@ def build_cloud(path: Path, tensors: dict[str, Tensor], header: dict[str, Any]) 
     if positions is None or positions.ndim != 2 or positions.shape[1] != 3 or not len(positions):
         raise InputError(f"{path}: holds no tensor positions (N, 3). Train or export the asset again.")
     cloud = PaprCloud(config, positions)
+    if any(name in tensors for name in _LIGHT):
+        cloud.set_light(torch.zeros_like(positions), torch.zeros(3))
     wanted = cloud.state_dict()
     for name, value in wanted.items():
         if name not in tensors or tensors[name].shape != value.shape:

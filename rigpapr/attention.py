@@ -60,6 +60,15 @@ def relate(
     return Relation(positions, directions, along, across, present, frames)
 
 
+def brightening(
+    normals: Float[Tensor, "n 3"], lamp: Float[Tensor, " 3"], rotations: Float[Tensor, "n 3 3"]
+) -> Float[Tensor, " n"]:
+    """s(R n) / s(n) with s(n) = 1 + max(0, n . lamp) (:mod:`rigpapr.light`): how much brighter points look that have
+    turned by R since rest. Has a gradient to ``rotations``; of other linear maps only the direction of R n counts."""
+    turned = nn.functional.normalize((rotations @ normals[..., None])[..., 0], dim=-1)
+    return (1 + (turned @ lamp).clamp(min=0)) / (1 + (normals @ lamp).clamp(min=0))
+
+
 class KernelHead(nn.Module):
     """Distance-aware attention with transmittance.
 

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from rigpapr.attention import Attention, KernelHead, PaperHead, Relation, relate
+from rigpapr.attention import Attention, KernelHead, PaperHead, Relation, brightening, relate
 from splatanim.errors import InputError
 
 OBJECT_SIZE = 20.0  # the object's longest side in cloud units
@@ -57,6 +57,9 @@ class PaprCloud(nn.Module):
     ``centre`` (3,) and ``scale`` lead from world to cloud units; ``reach`` is the distance [cloud units] beyond which
     a ray sees background only (infinite: never), which saves work. All tensors may be trained; freeze them with
     ``requires_grad_(False)`` to fit motion through the fixed renderer.
+
+    ``normals`` (N, 3) and ``lamp`` (3,), both or none, say how the subject was lit (:mod:`rigpapr.light`), so that
+    points which have turned change their brightness.
     """
 
     def __init__(
@@ -84,12 +87,22 @@ class PaprCloud(nn.Module):
         self.register_buffer("centre", torch.as_tensor(np.zeros(3) if centre is None else centre).double())
         self.register_buffer("scale", torch.tensor(float(scale), dtype=torch.float64))
         self.register_buffer("reach", torch.tensor(float(reach)))
+        self.register_buffer("normals", None)
+        self.register_buffer("lamp", None)
         self.centre: Tensor
         self.scale: Tensor
         self.reach: Tensor
+        self.normals: Tensor | None
+        self.lamp: Tensor | None
 
     def __len__(self) -> int:
         return len(self.positions)
+
+    def set_light(self, normals: Float[Tensor, "n 3"] | None, lamp: Float[Tensor, " 3"] | None) -> None:
+        """Say how the subject was lit at rest, or forget it (None): points that come or go have no normals."""
+        if (normals is None) != (lamp is None) or (normals is not None and normals.shape != self.positions.shape):
+            raise InputError(f"PaprCloud: give normals of all {len(self)} points and the lamp, or neither.")
+        self.normals, self.lamp = normals, lamp
 
     @property
     def world_positions(self) -> Float[Tensor, "n 3"]:
@@ -113,7 +126,7 @@ class PaprCloud(nn.Module):
         rotations: Float[Tensor, "n 3 3"] | None = None,
     ) -> tuple[Relation, Attention]:
         """Attention of rays (cloud units) to the points in ``rows`` (R, K), -1 for none, moved to ``positions`` and
-        turned by ``rotations`` since rest."""
+        turned by ``rotations`` since rest, which lights them anew where the cloud knows its lamp."""
         points = self.positions if positions is None else positions
         flat = rows.clamp(min=0).reshape(-1)
 
@@ -122,7 +135,11 @@ class PaprCloud(nn.Module):
 
         frames = None if rotations is None else gather(rotations)
         relation = relate(gather(points), origins, directions, rows >= 0, frames)
-        return relation, self.head(relation, gather(self.features), gather(self.influence))
+        weights, colours = self.head(relation, gather(self.features), gather(self.influence))
+        if rotations is not None and self.normals is not None and self.lamp is not None:
+            gain = gather(brightening(self.normals, self.lamp, rotations))
+            colours = (colours * gain[..., None]).clamp(max=1.0)
+        return relation, Attention(weights, colours)
 
     def colours(self) -> Float[np.ndarray, "n 3"]:
         """Each point's own colour in [0, 1]: the kernel's; for the paper's head, what a ray through the point sees of

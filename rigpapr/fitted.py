@@ -2,7 +2,8 @@
 
 They are PAPR assets (readers of those draw the first frame) with further tensors: ``rig.joints`` (J, 3) in world
 units, ``rig.parents``, ``rig.loose``, ``rig.logits`` (N, J), ``motion.rotations`` (T, J, 3, 3),
-``motion.translations`` (T, J, 3); and in the header's ``papr`` entry ``rig``: joint names and frames a second.
+``motion.translations`` (T, J, 3), and where the rig came from a file ``rig.frames`` (J, 4, 4) and ``rig.place``
+(4, 4); in the header's ``papr`` entry ``rig``: joint names, frames a second, and the camera of the video.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -21,8 +22,12 @@ from rigpapr.asset import VERSION, build_cloud, cloud_tensors, is_asset, load_te
 from rigpapr.binding import joint_transforms
 from rigpapr.cloud import PaprCloud
 from splatanim.errors import InputError
+from splatanim.render.camera import Camera
 from splatanim.rig.animation import Animation, animation_from_poses
 from splatanim.rig.skeleton import Pose, Skeleton, skeleton_from_positions
+
+if TYPE_CHECKING:
+    from splatanim.rig.model import RiggedModel
 
 SUFFIX = ".papr.safetensors"
 
@@ -30,7 +35,11 @@ SUFFIX = ".papr.safetensors"
 @dataclass(frozen=True)
 class FittedAsset:
     """A cloud that follows a rig. ``joints`` (J, 3) world, ``parents`` (-1 at the root, parents first), ``loose`` (J,)
-    joints that may shift, ``logits`` (N, J), and the motion against the first frame."""
+    joints that may shift, ``logits`` (N, J), and the motion against the first frame.
+
+    ``frames`` (J, 4, 4) are the file's own joint axes in the first frame, in world units, ``place`` (4, 4) the
+    similarity from the rig's file to the world: what plays other clips of the same character exactly. ``view`` is the
+    video's camera. All three may lack."""
 
     cloud: PaprCloud
     names: tuple[str, ...]
@@ -41,6 +50,9 @@ class FittedAsset:
     rotations: Float[Tensor, "t j 3 3"]
     translations: Float[Tensor, "t j 3"]
     fps: float = 24.0
+    frames: Float[Tensor, "j 4 4"] | None = None
+    place: Float[Tensor, "4 4"] | None = None
+    view: Camera | None = None
 
     def __post_init__(self) -> None:
         n, j, t = len(self.cloud), len(self.names), len(self.rotations)
@@ -52,7 +64,11 @@ class FittedAsset:
             "motion.rotations": (self.rotations, (t, j, 3, 3)),
             "motion.translations": (self.translations, (t, j, 3)),
         }
+        if self.frames is not None or self.place is not None:
+            wanted |= {"rig.frames": (self.frames, (j, 4, 4)), "rig.place": (self.place, (4, 4))}
         for name, (value, shape) in wanted.items():
+            if value is None:
+                raise InputError("FittedAsset: rig.frames and rig.place go together. Fit or export it again.")
             if tuple(value.shape) != shape:
                 raise InputError(f"FittedAsset: {name} is {tuple(value.shape)}, not {shape}. Fit or export it again.")
         if any(int(p) >= k or int(p) < -1 for k, p in enumerate(self.parents)):
@@ -76,8 +92,15 @@ class FittedAsset:
         self, rotations: Float[Tensor, "j 3 3"], translations: Float[Tensor, "j 3"]
     ) -> tuple[Float[Tensor, "n 3"], Float[Tensor, "n 3 3"]]:
         """World positions and rotations of the points under given turns and shifts (:mod:`rigpapr.binding`)."""
-        maps = joint_transforms(self.parents.tolist(), self.joints, rotations, translations)
-        return deform(self.cloud.world_positions.detach(), self.weights, maps)
+        return self.posed_under(joint_transforms(self.parents.tolist(), self.joints, rotations, translations))
+
+    def posed_under(self, maps: Float[Tensor, "j 4 4"]) -> tuple[Float[Tensor, "n 3"], Float[Tensor, "n 3 3"]]:
+        """World positions and rotations of the points under the joints' skinning transforms."""
+        return deform(self.cloud.world_positions.detach(), self.weights, maps.to(self.joints.dtype))
+
+    def maps(self) -> Float[Tensor, "t j 4 4"]:
+        """The joints' skinning transforms in every frame of the fitted motion."""
+        return joint_transforms(self.parents.tolist(), self.joints, self.rotations, self.translations)
 
     def skeleton(self) -> Skeleton:
         """The rig with the first frame as its bind pose."""
@@ -85,13 +108,38 @@ class FittedAsset:
 
     def animation(self, name: str = "fit") -> Animation:
         """The motion as a clip for :meth:`skeleton`."""
-        from splatanim.rig.affine import matrix_quaternions
+        return self.clip_of(self.maps(), self.fps, name)
 
-        skeleton = self.skeleton()
-        rotations = matrix_quaternions(self.rotations.double().numpy())
-        places = skeleton.rest.translations + self.translations.double().numpy()
-        poses = Pose(places, rotations, np.ones(places.shape))
-        return animation_from_poses(name, skeleton.rest, np.arange(len(self)) / self.fps, poses)
+    def clip_of(self, maps: Float[Tensor, "t j 4 4"], fps: float, name: str) -> Animation:
+        """Skinning transforms over time as a clip for :meth:`skeleton`: L_b = G_parent^-1 G_b, G_b = T_b Trans(c_b)."""
+        from splatanim.rig.affine import matrix_quaternions, polar_rotations
+
+        skeleton, parents = self.skeleton(), self.parents.numpy()
+        bind = np.tile(np.eye(4), (len(self.names), 1, 1))
+        bind[:, :3, 3] = self.joints.double().numpy()
+        moved = maps.double().numpy() @ bind
+        above = np.where((parents < 0)[:, None, None], np.eye(4), moved[:, np.maximum(parents, 0)])
+        local = np.linalg.solve(above, moved)
+        places = local[..., :3, 3].copy()
+        poses = Pose(places, matrix_quaternions(polar_rotations(local[..., :3, :3])), np.ones(places.shape))
+        return animation_from_poses(name, skeleton.rest, np.arange(len(maps)) / fps, poses)
+
+    def model(self, animations: dict[str, Animation] | None = None) -> RiggedModel:
+        """The points as a rigged model without faces, coloured, with the strongest eight weights of each: what goes
+        into a .glb. ``animations`` are clips of :meth:`skeleton`, by default the fitted motion."""
+        from splatanim.rig.appearance import Appearance, decode_srgb
+        from splatanim.rig.model import RiggedModel
+        from splatanim.rig.weights import sparse_weights
+
+        points = self.cloud.world_positions.detach().double().numpy()
+        colours = decode_srgb(self.cloud.colours().astype(np.float64).clip(0, 1))
+        colours = np.concatenate([colours, np.ones((len(colours), 1))], axis=1)
+        clips = {"fit": self.animation()} if animations is None else animations
+        skin = sparse_weights(self.weights.double().numpy())
+        looks = Appearance(colours=colours)
+        return RiggedModel(
+            points, np.empty((0, 3), np.int64), self.skeleton(), skin, appearance=looks, animations=clips
+        )
 
 
 def deform(
@@ -114,6 +162,8 @@ def write_fitted(path: str | os.PathLike[str], asset: FittedAsset, *, notes: dic
         "motion.rotations": asset.rotations,
         "motion.translations": asset.translations,
     }
+    if asset.frames is not None and asset.place is not None:
+        rig |= {"rig.frames": asset.frames, "rig.place": asset.place}
     for name, value in rig.items():
         if value.is_floating_point() and not bool(torch.isfinite(value).all()):
             raise InputError(f"{path}: {name} has NaN or infinite values: the fit diverged. Fit with a lower rate.")
@@ -122,7 +172,7 @@ def write_fitted(path: str | os.PathLike[str], asset: FittedAsset, *, notes: dic
         "version": VERSION,
         "config": asset.cloud.config.to_json(),
         "notes": notes or {},
-        "rig": {"names": list(asset.names), "fps": asset.fps},
+        "rig": {"names": list(asset.names), "fps": asset.fps, "view": camera_to_json(asset.view)},
     }
     save_tensors(path, tensors, "papr", header)
 
@@ -150,6 +200,26 @@ def read_fitted(path: str | os.PathLike[str]) -> FittedAsset:
             tensors["motion.rotations"],
             tensors["motion.translations"],
             float(rig["fps"]),
+            tensors.get("rig.frames"),
+            tensors.get("rig.place"),
+            camera_from_json(rig.get("view")),
         )
     except KeyError as error:
         raise InputError(f"{path}: its rig lacks {error}. Fit or export it again.") from None
+
+
+def camera_to_json(camera: Camera | None) -> dict[str, Any] | None:
+    """A camera as plain values: world to camera (OpenCV axes) and lens."""
+    if camera is None:
+        return None
+    lens = {key: getattr(camera, key) for key in ("fx", "fy", "cx", "cy", "width", "height", "near")}
+    return {"T_camera_world": camera.T_camera_world.tolist(), **lens}
+
+
+def camera_from_json(data: Any) -> Camera | None:
+    """The camera of :func:`camera_to_json`; None where there is none. Raises KeyError where it lacks something."""
+    if data is None:
+        return None
+    fx, fy, cx, cy = (float(data[key]) for key in ("fx", "fy", "cx", "cy"))
+    pose = np.asarray(data["T_camera_world"], np.float64)
+    return Camera(pose, fx, fy, cx, cy, int(data["width"]), int(data["height"]), float(data["near"]))

@@ -17,9 +17,11 @@ from torch import Tensor
 from rigpapr.asset import build_cloud, cloud_tensors, load_tensors, save_tensors
 from rigpapr.cloud import CloudConfig, PaprCloud
 from rigpapr.dataset import Colour, View
+from rigpapr.light import estimate_light
 from rigpapr.raypool import Batch, RayPool
 from rigpapr.refine import grow, prune
 from rigpapr.renderer import render
+from rigpapr.sight import borrow_colours, sight
 from rigpapr.topk import search
 from splatanim.errors import InputError
 
@@ -32,14 +34,20 @@ class TrainConfig:
     """How to train. Rates are Adam's, in cloud units; all rise over ``warmup`` steps and fall by a cosine.
 
     Training ends after ``steps``, or after ``seconds`` where steps is 0, on ``clock``: wall time, or the process's CPU
-    time. Each step draws ``rays`` from ``views`` random views, among the pixels within ``band`` px of the mask
-    (infinite: all). ``dropout`` is the share of points left out of a step, falling to none at the end, so that
-    neighbours learn to stand in for each other. Losses: squared error of colour, and ``mask_weight`` times alpha's.
+    time; then also after ``passes`` over all pixels that are drawn from (0: no such end), for a cloud that knows its
+    views by heart poses worse. Each step draws ``rays`` from ``views`` random views, among the pixels within ``band``
+    px of the mask (infinite: all). ``dropout`` is the share of points left out of a step, falling to none at the end,
+    so that neighbours learn to stand in for each other. Losses: squared error of colour, and ``mask_weight`` times
+    alpha's.
 
     The cloud starts with ``first_points``. The paper's refinement: every ``refine_every`` steps between a tenth and two
     thirds of the training, points without influence go, and ``grow`` are added until there are ``points``. Refinement
     by sight: at each share of the training in ``sweeps``, points whose attention stays below ``unseen`` in all training
     views go. They do nothing at rest, but would come to light, never trained, when the cloud is posed.
+
+    At the end points that fewer pixels than ``borrow`` have shaped take over their neighbours' colour
+    (:func:`rigpapr.sight.borrow_colours`; 0: none), and with ``light`` the lamp is estimated that posed points are lit
+    by (:mod:`rigpapr.light`).
     """
 
     cloud: CloudConfig = field(default_factory=CloudConfig)
@@ -47,6 +55,7 @@ class TrainConfig:
     first_points: int = 8000
     seconds: float = 120.0
     steps: int = 0
+    passes: float = 40.0
     clock: Literal["wall", "process"] = "wall"
     rays: int = 3072
     views: int = 8
@@ -63,6 +72,8 @@ class TrainConfig:
     grow: int = 0
     sweeps: tuple[float, ...] = (0.3, 0.6, 0.85)
     unseen: float = 0.05
+    borrow: float = 4.0
+    light: bool = True
     background: Colour = (1.0, 1.0, 1.0)
     seed: int = 0
 
@@ -82,6 +93,7 @@ PAPER = TrainConfig(
     first_points=15_000,
     seconds=0.0,
     steps=250_000,
+    passes=0.0,
     band=math.inf,
     rate_points=2e-3,
     rate_features=1e-3,
@@ -92,6 +104,8 @@ PAPER = TrainConfig(
     refine_every=500,
     grow=500,
     sweeps=(),
+    borrow=0.0,
+    light=False,
 )
 PRESETS = {"cpu": TrainConfig(), "paper": PAPER}
 
@@ -100,7 +114,8 @@ PRESETS = {"cpu": TrainConfig(), "paper": PAPER}
 class Training:
     """A training in progress: all that a checkpoint holds.
 
-    ``curve``: (step, seconds, PSNR over the last steps); ``swept``: how many of the sweeps are done.
+    ``curve``: (step, seconds, PSNR over the last steps); ``swept``: how many of the sweeps are done. ``progress``, the
+    share of the training that is done, follows from the rest.
     """
 
     cloud: PaprCloud
@@ -109,6 +124,7 @@ class Training:
     elapsed: float = 0.0
     curve: list[tuple[int, float, float]] = field(default_factory=list)
     swept: int = 0
+    progress: float = 0.0
 
 
 def start(cloud: PaprCloud, config: TrainConfig) -> Training:
@@ -139,12 +155,14 @@ def train(
     A checkpoint is written every half minute and at an interrupt. Random numbers depend on (seed, step) alone, so a
     resumed run by steps repeats an uninterrupted one. Raises InputError where the loss becomes NaN.
     """
+    training.cloud.set_light(None, None)
     pool = RayPool(views, training.cloud, config.band, config.background)
     clock = time.monotonic if config.clock == "wall" else time.process_time
     before, began, saved = training.elapsed, clock(), time.monotonic()
     mean = _last_error(training)
     try:
-        while (progress := _progress(training, config)) < 1.0:
+        while (progress := _progress(training, config, len(pool))) < 1.0:
+            training.progress = progress
             rng = np.random.default_rng((config.seed, training.step))
             _set_rates(training.optimiser, config, training.step, progress)
             dropout = config.dropout * (1 - progress)
@@ -167,11 +185,26 @@ def train(
         if checkpoint is not None:
             write_checkpoint(checkpoint, training, config)
         raise
+    _finish(training.cloud, config, views)
     return training
 
 
-def _progress(training: Training, config: TrainConfig) -> float:
-    return training.step / config.steps if config.steps > 0 else training.elapsed / config.seconds
+def _finish(cloud: PaprCloud, config: TrainConfig, views: Sequence[View]) -> None:
+    if not (config.borrow or config.light):
+        return
+    seen = sight(cloud, views)
+    if config.borrow:
+        borrow_colours(cloud, seen.attention, config.borrow)
+    if config.light:
+        estimate_light(cloud, seen, seed=config.seed)
+
+
+def _progress(training: Training, config: TrainConfig, pixels: int) -> float:
+    """The share of the training that is done, by whichever end comes first."""
+    if config.steps > 0:
+        return training.step / config.steps
+    passes = training.step * config.rays / pixels
+    return max(training.elapsed / config.seconds, passes / config.passes if config.passes else 0.0)
 
 
 def _last_error(training: Training) -> float:

@@ -57,8 +57,23 @@ def test_where_bodies_touch_points_stay_with_the_one_they_are_in() -> None:
         np.concatenate([one.faces, one.faces + 642]),
     )
     points = np.array([[0.96, 0, 0], [1.05, 0, 0], [1.002, 0, 0], [1.004, 0.0, 0.0]])
-    face = attach(points, mesh).face
-    assert (face < len(one.faces)).tolist() == [True, False, True, True]
+    attached = attach(points, mesh)
+    assert (attached.faces[:, 0] < len(one.faces)).tolist() == [True, False, True, True]
+    followed = attached.weights.sum(-1) > 1e-12
+    assert ((attached.faces < len(one.faces)) == (attached.faces[:, :1] < len(one.faces)))[followed].all()
+
+
+def test_a_point_deep_in_a_limb_follows_both_sides_of_it() -> None:
+    """In a bar that is pressed flat a point on the axis stays on it, and one near a side stays inside."""
+    import trimesh
+
+    bar = trimesh.creation.box((0.4, 0.4, 0.8)).subdivide()
+    mesh = Mesh(np.asarray(bar.vertices, np.float64), np.asarray(bar.faces, np.int64))
+    points = np.stack([np.full(41, 0.01), np.linspace(0, 0.18, 41), np.full(41, 0.02)], axis=1)
+    attached = attach(points, mesh)
+    np.testing.assert_allclose(attached.weights.sum((1, 2)), 1, atol=1e-12)
+    moved, _ = carried(attached, mesh, mesh.vertices * [1.0, 0.25, 1.0])
+    assert abs(moved[0, 1]) < 0.03 and np.abs(moved[:, 1]).max() < 0.05 and moved[-1, 1] > 0.02
 
 
 def test_rigid_motion_and_stretching_are_followed_exactly() -> None:

@@ -50,7 +50,7 @@ def damaged(path: Path, change) -> Path:
 
 
 DAMAGE = {
-    "newer version": (lambda t, h: h.update(version=2), r"is of version 2; this program reads up to 1. Update it"),
+    "newer version": (lambda t, h: h.update(version=3), r"is of version 3; this program reads up to 2. Update it"),
     "no version": (lambda t, h: h.pop("version"), r"is of version None"),
     "NaN": (lambda t, h: t["features"].__setitem__((7, 3), torch.nan), r"tensor features has 1 NaN or infinite"),
     "infinity": (lambda t, h: t["influence"].__setitem__(7, torch.inf), r"tensor influence has 1 NaN or infinite"),

@@ -98,6 +98,17 @@ def test_the_same_seed_gives_the_same_cloud_and_resuming_goes_on_as_if_nothing_h
         torch.testing.assert_close(resumed.cloud.state_dict()[name], value, rtol=0, atol=0)
 
 
+def test_a_training_by_time_ends_after_its_passes_over_the_pixels() -> None:
+    config = dataclasses.replace(CONFIG, steps=0, seconds=1e6, passes=2.0, sweeps=())
+    training, views = begin(config)
+    pixels = len(RayPool(views, training.cloud, config.band, WHITE))
+    train(training, config, views)
+    assert training.step == int(np.ceil(2 * pixels / config.rays)) and 0.8 < training.progress < 1
+    assert training.cloud.lamp is not None
+    train(training, dataclasses.replace(CONFIG, steps=training.step + 1, light=False, borrow=0.0), views)
+    assert training.cloud.lamp is None  # what was known of the light ends where points move again
+
+
 def test_an_interrupt_leaves_a_checkpoint(tmp_path: Path) -> None:
     training, views = begin()
 

@@ -257,6 +257,7 @@ def test_a_second_object_lands_on_the_first_and_not_in_it(simulation) -> None:
     top = float((simulation.clouds()[0].means @ simulation.up).max())
     middle = simulation.clouds()[0].means.mean(axis=0)
     at = middle + (top + 0.3 - middle @ simulation.up) * simulation.up
+    simulation.start_recording()
     assert simulation.drop("jelly", at) == 1
     assert simulation.names == ("jelly", "jelly_2")
     gaps, falling = [], []
@@ -269,6 +270,18 @@ def test_a_second_object_lands_on_the_first_and_not_in_it(simulation) -> None:
     assert min(gaps) > 0 and np.isfinite(min(gaps))  # they touched, and no ball passed into another
     assert two.mean() > one.max() - 0.05 and two.mean() < falling[0] - 0.05
     assert not simulation.error
+    simulation.set_material(0, young=3e4)
+    simulation.step()
+    assert simulation._world._contact[1] is contact  # made anew only where it must be: that takes long
+    simulation.set_material(1, density=500.0)
+    simulation.step()
+    assert simulation._world._contact[1] is not contact
+    recording = simulation.stop_recording()
+    count = len(simulation.clouds()[0].means)
+    before, after = recording.splats(0), recording.splats(recording.frames - 1)
+    assert len(before) == len(after) == 2 * count
+    assert before.opacities[count:].max() < 1e-9  # not there yet, and so not seen
+    np.testing.assert_array_equal(before.opacities[:count], after.opacities[:count])
     simulation.reset()
     assert len(simulation.clouds()) == 2
 
