@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 # Before numba and torch load: threads that wait must sleep, not spin, where both share few cores.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+# Our matrices are small: a second BLAS thread is slower than none, and many times so beside other busy processes.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import tyro
 from tyro.conf import OmitArgPrefixes, OmitSubcommandPrefixes, subcommand

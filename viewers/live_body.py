@@ -21,6 +21,7 @@ from splatanim.dynamics.placement import PlacedField, Placement, place_cubature
 from splatanim.dynamics.reduced import ReducedModel, reduce
 from splatanim.dynamics.scene import SceneObject
 from splatanim.dynamics.simulate import State, rest_state
+from splatanim.dynamics.soundness import check_cubature
 from splatanim.dynamics.terms import Elasticity
 from splatanim.rotations import quaternions_to_matrices
 from splatanim.transforms import BoundSplats, bind_splats, deform
@@ -88,6 +89,9 @@ class LiveBody:
         share = material.density / self.material.density
         root = float(np.sqrt(share))
         model = self.model
+        if share == 1.0:  # the very arrays stay, and with them what others have made of them
+            self.model = dataclasses.replace(model, material=material)
+            return
         self.model = dataclasses.replace(
             model,
             material=material,
@@ -163,6 +167,7 @@ def free_body(
     thing = PlacedThing(item.name, source, placement, place_cubature(source.cubature, placement), size)
     field, _ = bound_field(item, source, seed)
     model = reduce(thing.cubature, Handles(PlacedField(field, placement)), material)
+    check_cubature(item.name, model)
     world_up = np.asarray(source.frame.up if up is None else up, np.float64)
     history = history_of(model, None, 1.0)
     return LiveBody(item.name, thing, model, bound_to(thing, model, world_up), history, history)

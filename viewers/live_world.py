@@ -181,12 +181,19 @@ class LiveWorld:
         if not self.collide or len(self.bodies) + len(self.obstacles) < 2:
             return None
         models = [body.model for body in self.bodies]
-        known = [] if self._contact is None else self._contact[0]
-        if self._contact is None or [id(model) for model in known] != [id(model) for model in models]:
+        if self._contact is None or not _touch_alike(self._contact[0], models):
             actors = [Actor(f"{k} {body.name}", body.model) for k, body in enumerate(self.bodies)]
             made = contact_between(actors, self.obstacles, ContactSettings(gravity=self._strength()))
             self._contact = (models, made)
         return self._contact[1]
+
+
+def _touch_alike(some: Sequence[ReducedModel], others: Sequence[ReducedModel]) -> bool:
+    """Whether contact made for some models serves others: the same shape functions and friction."""
+    return len(some) == len(others) and all(
+        a.contact_shape is b.contact_shape and a.material.friction == b.material.friction
+        for a, b in zip(some, others, strict=True)
+    )
 
 
 def _settings(h: float) -> Settings:

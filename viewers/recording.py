@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 Floor = tuple[np.ndarray, np.ndarray] | None
 _SOON = 1e-9  # s
+_UNSEEN = -30.0  # raw opacity
 
 
 @dataclass
@@ -122,10 +123,16 @@ def bodies_at(
     last: Sequence[np.ndarray],
     props: Sequence[Prop],
 ) -> Splats:
-    """All bodies and scenery at a time and under handles, a pair; bodies that came later stand where ``last`` has
-    them."""
+    """All bodies and scenery at a time and under handles, a pair; bodies that came later are there, but not seen (so
+    that every frame has as many splats), where ``last`` has them."""
     time, handles = state
-    return posed(bound, [*handles, *last[len(handles) :]], props, time)
+    every = posed(bound, [*handles, *last[len(handles) :]], props, time)
+    if len(handles) == len(bound):
+        return every
+    ends = np.cumsum([0, *(len(b.splats) for b in bound)])
+    opacities = every.raw_opacities.copy()
+    opacities[ends[len(handles)] : ends[-1]] = _UNSEEN
+    return every.replace(raw_opacities=opacities)
 
 
 def posed(

@@ -20,6 +20,7 @@ from splatanim.field import SkinningField
 from splatanim.field.eigenmodes import bind_eigenmodes, softest
 from splatanim.field.gaussians import GaussianField, bind_gaussians
 from splatanim.field.ritz import dirichlet, neighbours
+from splatanim.threads import one_blas_thread
 
 KINDS = ("neural", "gaussians", "eigenmodes", "simplicits")
 ENOUGH = 0.04  # of energy above the least possible; on 40 unseen shapes the worst of eigenmodes is a tenth of it
@@ -67,11 +68,10 @@ def bind(kind: str, domain: Domain, handles: int, *, seed: int = 0) -> tuple[Ski
     """
     if handles < 1:
         raise InputError(f"--handles {handles}: at least one handle is needed (16 is usual).")
-    if kind == "auto":
-        return choose(domain, handles, seed)
-    if kind not in KINDS:
+    if kind != "auto" and kind not in KINDS:
         raise InputError(f"There is no skinning field {kind!r}. There are: auto, {', '.join(KINDS)}.")
-    return _binder(kind)(domain, handles, seed), ""
+    with one_blas_thread():  # beside any other busy process a second one made this forty times as long
+        return choose(domain, handles, seed) if kind == "auto" else (_binder(kind)(domain, handles, seed), "")
 
 
 def choose(
