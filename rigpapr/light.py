@@ -31,6 +31,7 @@ _DARKEST = 0.06  # of points whose brightness is held against another's: below, 
 _ALIKE = 0.98  # cosine between two normals above which a pair says nothing about the light
 _COLOUR_EDGE = 0.03  # [log of brightness] from where a difference counts as one of colour
 _STARTS = 8
+_ROUNDS = 30  # of each fit at most: points without any light to find have no clear minimum
 _STRONGEST = 4.0  # lamp, against the even light
 
 
@@ -90,7 +91,7 @@ def estimate_lamp(
     found = np.zeros(3)
     for first in rng.normal(size=(_STARTS, 3)):
         start = first / np.linalg.norm(first) / 2
-        lamp = least_squares(residual, start, loss="cauchy", f_scale=_COLOUR_EDGE, args=(fitted,)).x
+        lamp = least_squares(residual, start, loss="cauchy", f_scale=_COLOUR_EDGE, args=(fitted,), max_nfev=_ROUNDS).x
         lamp *= min(1.0, _STRONGEST / max(float(np.linalg.norm(lamp)), 1e-12))
         if cost(lamp, fitted) < cost(found, fitted):
             found = lamp

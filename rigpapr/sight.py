@@ -60,7 +60,7 @@ def borrow_colours(cloud: PaprCloud, attention: Float[np.ndarray, " n"], pixels:
     points = cloud.positions.detach().cpu().numpy().astype(np.float64)
     features = cloud.features.detach().cpu().numpy().astype(np.float64)
     distance, near = cKDTree(points).query(points, min(_NEIGHBOURS + 1, len(points)))
-    spacing = float(cloud.head.spacing)
+    spacing = cloud.head.spacing.item()
     weight = np.exp(-((distance[:, 1:] / spacing) ** 2) / 2) + 1e-12
     near = near[:, 1:]
     own, known = features[:, 4:7].copy(), attention + _NOTHING
