@@ -4,11 +4,12 @@ import numpy as np
 
 from splatanim.binding import Handles
 from splatanim.data import Frame, Mesh
+from splatanim.dynamics.dilation import AveragedElasticity
 from splatanim.dynamics.materials import preset
 from splatanim.dynamics.reduced import reduce
 from splatanim.dynamics.regions import Region
 from splatanim.dynamics.simulate import Settings, simulate
-from splatanim.dynamics.terms import Elasticity, gravity
+from splatanim.dynamics.terms import gravity
 from splatanim.field.eigenmodes import bind_eigenmodes
 from splatanim.sampling.cubature import cubature_from_mesh
 
@@ -20,7 +21,7 @@ cubature = cubature_from_mesh(Mesh(corners, faces), frame)
 
 wall = Region((-np.inf,) * 3, (-0.45, np.inf, np.inf), 0.05)  # held still: all that is left of x = -0.45 m
 model = reduce(cubature, Handles(bind_eigenmodes(cubature.domain, 16), (wall,)), preset("rubber"))
-terms = [Elasticity(model), gravity(model, np.array([0.0, 0.0, -9.81]))]
+terms = [AveragedElasticity(model), gravity(model, np.array([0.0, 0.0, -9.81]))]
 trajectory = simulate(model, terms, Settings(frames=30, fps=30.0))
 
 tip = np.array([[0.5, 0.0, 0.0]])

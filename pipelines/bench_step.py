@@ -86,11 +86,12 @@ def newton_iteration(model: ReducedModel, repeats: int) -> dict[str, float]:
     """Energy, gradient, Hessian, factorisation and solve at a deformed state."""
     from scipy.linalg import cho_factor, cho_solve
 
+    from splatanim.dynamics.dilation import AveragedElasticity
     from splatanim.dynamics.terms import Elasticity, Inertia
 
     rng = np.random.default_rng(0)
     y = 0.05 * np.sqrt(model.mass) * rng.normal(size=model.dof)
-    terms: list[Inertia | Elasticity] = [Inertia(model), Elasticity(model)]
+    terms: list[Inertia | Elasticity] = [Inertia(model), AveragedElasticity(model)]
     held = np.zeros((3, 0))
     step = Step(0.0, 1 / 120, np.zeros_like(y), np.zeros_like(y), held, held, held)
     state = {"y": y}

@@ -101,12 +101,16 @@ def _inside(patient: _Patient) -> tuple[bool, str]:
 
 def _fall(patient: _Patient) -> tuple[bool, str]:
     """Implicit Euler's own parabola: x_n = g h^2 n (n + 1) / 2."""
+    from splatanim.dynamics.dilation import AveragedElasticity
     from splatanim.dynamics.simulate import Settings, simulate
-    from splatanim.dynamics.terms import Elasticity, gravity
+    from splatanim.dynamics.terms import gravity
 
     model = _given(patient.model)
     h, steps = 1 / 120, 24
-    terms: list[Term] = [Elasticity(model), gravity(model, np.array([0.0, _GRAVITY, 0.0]))]  # down is +y in this file
+    terms: list[Term] = [
+        AveragedElasticity(model),
+        gravity(model, np.array([0.0, _GRAVITY, 0.0])),
+    ]  # down is +y in this file
     trajectory = simulate(model, terms, Settings(steps + 1, 1 / h, 1))
     one = np.concatenate([model.rest, np.ones((len(model.rest), 1))], axis=1)
     weights = model.handles.evaluate(model.rest)[0]

@@ -63,15 +63,15 @@ def _full(domain: Domain) -> tuple[float, float]:
 def _reduced(domain: Domain, kind: str, handles: int, width: float) -> tuple[float, float]:
     """The same two of the reduced model at rest: its mass matrix is the identity."""
     from splatanim.binding import Handles, shape_functions
+    from splatanim.dynamics.dilation import AveragedElasticity
     from splatanim.dynamics.reduced import reduce
-    from splatanim.dynamics.terms import Elasticity
     from splatanim.field.subspace import bind
     from splatanim.sampling.cubature import spread
 
     points, volumes = spread(domain, 1024)
     field, _ = bind(kind, domain, handles)
     model = reduce(Cubature(points, volumes, points, domain, "bar"), Handles(field, (_region(domain, width),)), SOFT)
-    stiffness = Elasticity(model).hessian(np.zeros(model.dof))
+    stiffness = AveragedElasticity(model).hessian(np.zeros(model.dof))
     force = np.zeros((3, model.dof // 3))
     force[2] = -LOAD * model.masses @ model.shape
     y = np.linalg.solve(stiffness, force.ravel())

@@ -90,11 +90,11 @@ def make_problem(file: Path, vertices: int, handles: int = 16, seed: int = 0) ->
 
 def _linear_sag(problem: Problem) -> float:
     """How far the free end sags in the small-strain answer of the reduced model, in object sizes."""
-    from splatanim.dynamics.terms import Elasticity
+    from splatanim.dynamics.dilation import AveragedElasticity
 
     model = problem.model
     force = np.outer(problem.acceleration, model.masses @ model.shape).ravel()
-    y = np.linalg.solve(Elasticity(model).hessian(np.zeros(model.dof)), force)
+    y = np.linalg.solve(AveragedElasticity(model).hessian(np.zeros(model.dof)), force)
     end = model.masses * problem.tip(model.rest)
     return float(np.linalg.norm(end @ model.shape @ y.reshape(3, -1).T / end.sum())) / model.size
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from splatanim.data import Cubature
+from splatanim.dynamics.dilation import AveragedElasticity
 from splatanim.dynamics.motions import Direction
 from splatanim.dynamics.reduced import ReducedModel
 from splatanim.dynamics.simulate import Settings, Trajectory
@@ -36,14 +37,14 @@ def elasticity_of(config: AnimateConfig, model: ReducedModel, up: np.ndarray) ->
     from splatanim.dynamics.standing import standing_stiffness
 
     if config.scene is None or config.material != "auto" or config.young is not None:
-        return Elasticity(model), []
+        return AveragedElasticity(model), []
     stiffness = standing_stiffness(model, up)
     share = float(model.volumes @ (stiffness > 1.01) / model.volumes.sum())
     note = (
         f"{100 * share:.0f} % of the object are stiffened, up to {stiffness.max():.1f} times, so that it stands as it "
         f"was captured; --material {model.material.name} leaves the material as it is."
     )
-    return Elasticity(model, stiffness), [note] if share > 0 else []
+    return AveragedElasticity(model, stiffness), [note] if share > 0 else []
 
 
 def simulated(

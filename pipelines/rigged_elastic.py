@@ -145,13 +145,13 @@ def simulate_actor(
 def flesh_terms(model: ReducedModel, duration: float, leak: float) -> list[Term]:
     """What acts on an actor's flesh: elasticity and damping, softened where the rig tears, and the rig's inertia."""
     from splatanim.dynamics.damping import RayleighDamping
-    from splatanim.dynamics.terms import Elasticity
+    from splatanim.dynamics.dilation import AveragedElasticity
     from splatanim.rig.elastic import RigInertia, flesh_stiffness
 
     stiffness = flesh_stiffness(model, np.linspace(0.0, duration, _POSES, endpoint=False))
     alpha, beta = model.material.damping_mass, model.material.damping_stiffness
     damping = [RayleighDamping(model, alpha, beta, stiffness)] if alpha or beta else []
-    return [Elasticity(model, stiffness), RigInertia(model, leak), *damping]
+    return [AveragedElasticity(model, stiffness), RigInertia(model, leak), *damping]
 
 
 def clip_time(clip: Animation, time: float) -> float:

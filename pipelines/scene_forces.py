@@ -51,7 +51,7 @@ def stiff_parts(item: SceneObject, thing: PlacedThing, model: ReducedModel) -> t
 
     A part's border is half a voxel wide. Where parts overlap, the last one holds.
     """
-    from splatanim.dynamics.terms import Elasticity
+    from splatanim.dynamics.dilation import AveragedElasticity
 
     if not item.stiffness:
         return ()
@@ -61,7 +61,7 @@ def stiff_parts(item: SceneObject, thing: PlacedThing, model: ReducedModel) -> t
         region = region_of(part, item, thing, up, 0.5 * thing.cubature.domain.spacing, f"stiffness.{k}")
         share = 1.0 - region.mask(model.rest)[0]
         factors = factors * (1.0 - share) + part.factor * share
-    return (Elasticity(model, factors),)
+    return (AveragedElasticity(model, factors),)
 
 
 def _drag(spec: DragSpec, thing: PlacedThing, model: ReducedModel, key: str) -> Term:

@@ -14,6 +14,7 @@ import numpy as np
 from splatanim.binding import Handles, shape_functions
 from splatanim.data import Cubature, Domain, Frame, Material, Mesh
 from splatanim.dynamics.contact import Plane, PlaneContact
+from splatanim.dynamics.dilation import AveragedElasticity
 from splatanim.dynamics.integrators import Integrator
 from splatanim.dynamics.materials import preset
 from splatanim.dynamics.newton import Term, minimise
@@ -21,7 +22,7 @@ from splatanim.dynamics.reduced import ReducedModel, reduce
 from splatanim.dynamics.regions import Region, rotation_about, translation
 from splatanim.dynamics.rigid import rigid_model
 from splatanim.dynamics.simulate import Settings, State, placed_state
-from splatanim.dynamics.terms import Elasticity, Step, gravity
+from splatanim.dynamics.terms import Step, gravity
 from splatanim.dynamics.world import Actor, World, WorldTrajectory, simulate_world
 from splatanim.errors import InputError
 
@@ -85,7 +86,7 @@ def cantilever() -> list[Row]:
     load = density * area * light
     deflection = load * length**4 / (8 * young * inertia) + load * length**2 / (2 * kappa * shear * area)
     frequency = 3.516 * np.sqrt(young * inertia / (density * area * length**4)) / (2 * np.pi)
-    terms: list[Term] = [Elasticity(model), gravity(model, np.array([0.0, 0.0, -light]))]
+    terms: list[Term] = [AveragedElasticity(model), gravity(model, np.array([0.0, 0.0, -light]))]
     held = model.held_coordinates(0.0)
     zero = np.zeros(model.dof)
     for term in terms:

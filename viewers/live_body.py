@@ -15,6 +15,7 @@ from pipelines.scene_film import world_splats
 from pipelines.scene_load import bound_field, load
 from splatanim.binding import Handles
 from splatanim.data import Frame, Material
+from splatanim.dynamics.dilation import AveragedElasticity
 from splatanim.dynamics.integrators import History
 from splatanim.dynamics.newton import Term
 from splatanim.dynamics.placement import PlacedField, Placement, place_cubature
@@ -22,7 +23,6 @@ from splatanim.dynamics.reduced import ReducedModel, reduce
 from splatanim.dynamics.scene import SceneObject
 from splatanim.dynamics.simulate import State, rest_state
 from splatanim.dynamics.soundness import check_cubature
-from splatanim.dynamics.terms import Elasticity
 from splatanim.rotations import quaternions_to_matrices
 from splatanim.transforms import BoundSplats, bind_splats, deform
 from viewers.moving import Cloud
@@ -61,7 +61,7 @@ class LiveBody:
     @property
     def elastic(self) -> list[Term]:
         """Its elastic energy, unless :attr:`others` bring one."""
-        return [] if self.rigid else [Elasticity(self.model, self.stiffness)]
+        return [] if self.rigid else [AveragedElasticity(self.model, self.stiffness)]
 
     def split(self, history: History) -> tuple[np.ndarray, np.ndarray]:
         """The coordinates y and those of prescribed handles (3, p)."""

@@ -28,7 +28,7 @@ def standing_stiffness(
 ) -> Float64[np.ndarray, " q"]:
     """Factors (q,), at least 1, on the stiffness of the cubature points, with which the object carries its weight
     without straining any point by more than about ``strain`` (Frobenius norm of the linear strain)."""
-    from splatanim.dynamics.terms import Elasticity
+    from splatanim.dynamics.dilation import AveragedElasticity
 
     up = np.asarray(up, np.float64) / np.linalg.norm(up)
     height = model.rest @ up
@@ -39,7 +39,7 @@ def standing_stiffness(
     rest, unheld = np.zeros(model.dof), np.zeros((3, model.held_shape.shape[1]))
     factor = np.ones(len(model.rest))
     for _ in range(rounds):
-        hessian = Elasticity(model, factor).hessian(rest) + hold
+        hessian = AveragedElasticity(model, factor).hessian(rest) + hold
         hessian[np.diag_indices_from(hessian)] += 1e-9 * np.trace(hessian) / len(hessian)
         y = np.linalg.solve(hessian, load)
         f = model.deformation_gradients(y, unheld)

@@ -11,11 +11,12 @@ from jaxtyping import Float64
 from splatanim.dynamics.blocks import lift
 from splatanim.dynamics.contact import PlaneContact
 from splatanim.dynamics.descent import energy_of
+from splatanim.dynamics.dilation import AveragedElasticity
 from splatanim.dynamics.integrators import History, advance, predict, step_data
 from splatanim.dynamics.newton import NewtonReport, Term, minimise
 from splatanim.dynamics.reduced import ReducedModel
 from splatanim.dynamics.simulate import Settings
-from splatanim.dynamics.terms import Elasticity, Inertia, Step
+from splatanim.dynamics.terms import Inertia, Step
 
 _TOLERANCE = 1e-6  # of the object's size: the displacement that the leftover force would cause in one step
 _ROUNDS = 24  # in which obstacles and held parts may be brought to where they should be, contact in their way
@@ -37,7 +38,7 @@ class Body:
     @staticmethod
     def of(model: ReducedModel, terms: Sequence[Term]) -> Body:
         """A body with inertia and, unless ``terms`` bring their own, elasticity."""
-        elastic = [term for term in terms if getattr(term, "elastic", False)] or [Elasticity(model)]
+        elastic = [term for term in terms if getattr(term, "elastic", False)] or [AveragedElasticity(model)]
         every = [Inertia(model), *elastic, *(term for term in terms if term not in elastic)]
         sharp = [term for term in every if getattr(term, "sharp", False)]
         return Body(model, [term for term in every if term not in sharp], sharp, elastic)

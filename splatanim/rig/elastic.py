@@ -22,6 +22,7 @@ import numpy as np
 from jaxtyping import Float, Float32, Float64
 
 from splatanim.data import Frame, Splats
+from splatanim.dynamics.dilation import AveragedElasticity
 from splatanim.dynamics.integrators import History
 from splatanim.dynamics.newton import NewtonReport, Term, minimise
 from splatanim.dynamics.reduced import ReducedModel
@@ -103,7 +104,7 @@ class ElasticMotion:
 
 def equilibrium(model: ReducedModel, time: float = 0.0, term: Elasticity | None = None) -> tuple[Vector, NewtonReport]:
     """The elastic coordinates at rest in the rig's pose of a moment: where nothing moves and all forces balance."""
-    term = term or Elasticity(model)
+    term = term or AveragedElasticity(model)
     held = model.held_coordinates(time)
     still = np.zeros(model.dof)
     term.begin_step(Step(time, 1.0, still, still, held, held, held))

@@ -8,10 +8,11 @@ import pytest
 from splatanim.data import Material
 from splatanim.dynamics.barrier import ContactSettings
 from splatanim.dynamics.contact import Plane, PlaneContact
+from splatanim.dynamics.dilation import AveragedElasticity
 from splatanim.dynamics.regions import rotation_about, translation
 from splatanim.dynamics.rigid import rigid_model
 from splatanim.dynamics.simulate import Settings, State, placed_state, simulate
-from splatanim.dynamics.terms import Elasticity, gravity
+from splatanim.dynamics.terms import gravity
 from splatanim.dynamics.world import Actor, Obstacle, World, WorldTrajectory, simulate_world
 from splatanim.errors import InputError
 from tests.dynamics.models import box_model, centre_of_mass, random_state
@@ -175,7 +176,7 @@ def test_a_bodys_own_elasticity_replaces_the_default() -> None:
     model = box_model(CELLS, handles=2, count=64)
     y = random_state(model, 0.1)
     settings = Settings(4, 30.0, 2)
-    twice = Elasticity(model, np.full(len(model.rest), 2.0))
+    twice = AveragedElasticity(model, np.full(len(model.rest), 2.0))
     run = simulate_world(World((Actor("a", model, (twice,), State(y, y)),)), settings)
     plain = simulate_world(World((Actor("a", model, (), State(y, y)),)), settings)
     assert run.elastic[0, 0] == pytest.approx(2 * plain.elastic[0, 0])

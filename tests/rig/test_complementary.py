@@ -10,10 +10,11 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 from splatanim.data import Cubature, Frame, Material
+from splatanim.dynamics.dilation import AveragedElasticity
 from splatanim.dynamics.newton import minimise
 from splatanim.dynamics.reduced import ReducedModel
 from splatanim.dynamics.simulate import Settings
-from splatanim.dynamics.terms import Drag, Elasticity, Step, gaussian_kernel
+from splatanim.dynamics.terms import Drag, Step, gaussian_kernel
 from splatanim.errors import InputError
 from splatanim.field.eigenmodes import bind_eigenmodes
 from splatanim.rig.bone_field import bone_field, depth_in
@@ -237,7 +238,7 @@ def test_equilibrium_turns_with_the_rig() -> None:
     assert np.abs(a).max() > 1e-3
     np.testing.assert_allclose(b.reshape(3, -1), turned, atol=1e-4 * np.abs(a).max())
     # It lowers the energy that the rig's own pose has.
-    term = Elasticity(model)
+    term = AveragedElasticity(model)
     held, zero = model.held_coordinates(0.0), np.zeros(model.dof)
     term.begin_step(Step(0.0, 1.0, zero, zero, held, held, held))
     assert term.energy(a) < 0.9 * term.energy(zero)
