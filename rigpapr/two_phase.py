@@ -49,7 +49,7 @@ from rigpapr.two_phase_batch import (
     reference_depth,
 )
 from rigpapr.two_phase_net import CorrectionNet, keep_moments, restore_moments
-from rigpapr.two_phase_trust import accepted, depth_hold, depths
+from rigpapr.two_phase_trust import accepted, depth_hold, depths, keep_what_helps
 from splatanim.errors import InputError
 from splatanim.rig.differentiable import rotation_vectors_to_rotations
 
@@ -127,6 +127,7 @@ class Fit:
     def __post_init__(self) -> None:
         torch.manual_seed(self.config.seed)
         self.net = CorrectionNet(len(self.clip), len(self.rig))
+        self.bound = self.logits.detach().clone()  # the weights before phase 2, also of a fit that is resumed
         self.cloud.requires_grad_(False)
         self.points = self.cloud.world_positions.detach()
         self.joints = torch.from_numpy(self.rig.joints).float()
@@ -279,9 +280,16 @@ def _depth_loss(fit: Fit, frame: int, moved: Tensor, rng) -> Tensor:
 
 
 def phase_two(
-    fit: Fit, *, on_step: Report | None = None, save: Callable[[Fit], None] | None = None, save_every: int = 200
+    fit: Fit,
+    *,
+    on_step: Report | None = None,
+    save: Callable[[Fit], None] | None = None,
+    save_every: int = 200,
+    take_back: bool = True,
 ) -> None:
-    """Temporal corrections and weights over all frames; resumes where ``fit.steps_done`` says."""
+    """Temporal corrections and weights over all frames; resumes where ``fit.steps_done`` says.
+
+    In the ``cpu`` preset what made the pictures worse is taken back at the end, unless ``take_back`` is off."""
     c, weights = fit.config, fit.config.two
     edges = neighbour_edges(fit.cloud.positions.detach().numpy())
     fit.logits = fit.logits.detach().clone().requires_grad_(True)
@@ -307,6 +315,8 @@ def phase_two(
         if on_step is not None:
             on_step(step + 1, c.steps_two, float(loss.detach()))
     fit.logits = fit.logits.detach()
+    if take_back and not c.chain:
+        keep_what_helps(fit, fit.bound)
 
 
 def _step_loss(fit: Fit, w: LossWeights, edges: Tensor, fade: float, rng) -> Tensor:

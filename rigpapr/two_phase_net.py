@@ -25,6 +25,10 @@ class CorrectionNet(nn.Module):
         self.layers = nn.Sequential(
             nn.Linear(23, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 3 * joints)
         )
+        self.forget()
+
+    def forget(self) -> None:
+        """No corrections, as at the start."""
         for parameter in self.layers[-1].parameters():
             nn.init.zeros_(parameter)
 

@@ -60,3 +60,24 @@ def picture_error(fit: Fit, frame: int, vectors: Float[Tensor, "j 3"], shifts: F
         # Over the mask and wherever this pose is, a sum: what sticks out of the mask counts as well.
         total = (rays.rgb - torch.from_numpy(truth)).abs().mean(dim=1).sum()
     return float(total) / max(int(fit.clip.masks[frame].sum()), 1)
+
+
+def keep_what_helps(fit: Fit, logits: Float[Tensor, "n j"]) -> str:
+    """After phase 2: its corrections with its weights, its corrections with the weights (``logits``) from before, or
+    neither, whichever has the pictures nearest to the frames; which it was.
+
+    Both phases minimise many terms beside the picture; what makes the picture worse over the clip is no refinement.
+    """
+    with torch.no_grad():
+        corrected = fit.vectors + fit.net() * fit.turning
+    found = fit.logits.detach()
+    choices = {"both": (corrected, found), "corrections": (corrected, logits), "neither": (fit.vectors, logits)}
+    errors = {}
+    for name, (vectors, weights) in choices.items():
+        fit.logits = weights
+        errors[name] = sum(picture_error(fit, k, vectors[k], fit.shifts[k]) for k in range(1, len(fit.clip)))
+    kept = min(errors, key=lambda name: errors[name])
+    fit.logits = choices[kept][1]
+    if kept == "neither":
+        fit.net.forget()
+    return kept

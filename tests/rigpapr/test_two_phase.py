@@ -34,7 +34,7 @@ from rigpapr.supervision import Clip
 from rigpapr.two_phase import TwoPhaseConfig, phase_one, phase_two, start_fit
 from rigpapr.two_phase_batch import map_values, patch_pixels, project_torch
 from rigpapr.two_phase_state import resume_fit, write_fit
-from rigpapr.two_phase_trust import accepted, depth_hold, depths, picture_error
+from rigpapr.two_phase_trust import accepted, depth_hold, depths, keep_what_helps, picture_error
 from splatanim.errors import InputError
 from splatanim.rig.skeleton import skin_transforms
 from tests.rigpapr import creatures
@@ -219,7 +219,7 @@ def test_phase_two_moves_corrections_and_weights_and_resumes(tmp_path: Path) -> 
     assert float(whole.net().detach().abs().max()) == 0
     initial = whole.logits.clone()
     phase_one(whole)
-    phase_two(whole, save_every=3)
+    phase_two(whole, save_every=3, take_back=False)
     assert float(whole.net().detach().abs().max()) > 0 and float(whole.net().detach()[0].abs().max()) == 0
     assert float((whole.logits - initial).abs().max()) > 1e-3
 
@@ -234,14 +234,27 @@ def test_phase_two_moves_corrections_and_weights_and_resumes(tmp_path: Path) -> 
         raise Stop
 
     with pytest.raises(Stop):
-        phase_two(broken, save=save, save_every=3)
+        phase_two(broken, save=save, save_every=3, take_back=False)
     again = fresh()
     resume_fit(path, again)
     assert (again.frames_done, again.steps_done) == (3, 3)
     phase_one(again)  # nothing left to do
-    phase_two(again)
+    phase_two(again, take_back=False)
     torch.testing.assert_close(again.logits, whole.logits)
     torch.testing.assert_close(again.net(), whole.net())
+
+
+def test_phase_two_takes_back_what_makes_pictures_worse() -> None:
+    cloud, rig = cloud_of(300)
+    clip, _ = clip_of(cloud, creatures.motion(2, 0.1), rig)
+    fit = start_fit(cloud, rig, clip, motion=motion_of(creatures.motion(2, 0.1)), config=SMALL)
+    before = picture_error(fit, 1, fit.vectors[1], fit.shifts[1])
+    with torch.no_grad():
+        fit.net.layers[-1].bias += 0.5  # a correction by half a radian of everything
+        fit.logits = fit.logits.roll(1, dims=1)  # and weights of other joints
+    assert keep_what_helps(fit, fit.bound) == "neither"
+    assert float(fit.net().detach().abs().max()) == 0 and torch.equal(fit.logits, fit.bound)
+    assert picture_error(fit, 1, fit.vectors[1], fit.shifts[1]) == pytest.approx(before)
 
 
 def test_checkpoints_of_other_fits_are_refused(tmp_path: Path) -> None:
