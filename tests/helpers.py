@@ -70,3 +70,10 @@ def branching_domain(seed: int = 0, spacing: float = 1 / 40) -> Domain:
         along = np.clip((points - a) @ (b - a) / ((b - a) @ (b - a)), 0.0, 1.0)
         inside |= np.linalg.norm(points - a - along[:, None] * (b - a), axis=1) < radius
     return Domain(grid[inside], np.full(3, -0.6), spacing)
+
+
+def hears_interrupts() -> None:
+    """For ``preexec_fn``: a child of a shell's background job would ignore Ctrl-C."""
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_DFL)

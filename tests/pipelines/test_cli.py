@@ -17,7 +17,7 @@ import pytest
 from pipelines.cli import main
 from splatanim.formats import read_splats, write_ply
 from splatanim.samples import make_sample
-from tests.helpers import random_splats
+from tests.helpers import hears_interrupts, random_splats
 
 FAST = ["--seconds", "0.2", "--size", "64x48", "--fps", "15"]
 
@@ -214,6 +214,7 @@ def test_ctrl_c_leaves_nothing_behind(scene, tmp_path) -> None:
         text=True,
         cwd=Path(__file__).parent.parent.parent,
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        preexec_fn=hears_interrupts,
     )
     time.sleep(6.0)
     process.send_signal(signal.SIGINT)

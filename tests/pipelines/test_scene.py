@@ -32,7 +32,7 @@ from splatanim.dynamics.scene import (
 )
 from splatanim.errors import InputError
 from splatanim.formats import read_splats, write_ply
-from tests.helpers import random_splats
+from tests.helpers import hears_interrupts, random_splats
 
 ROOT = Path(__file__).parents[2]
 SMALL = {"seconds": 0.2, "fps": 15.0}
@@ -306,6 +306,7 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
         cwd=ROOT,
+        preexec_fn=hears_interrupts,
     )
     for _ in range(600):  # until the film has been begun
         if process.poll() is not None or list(tmp_path.glob(".s.*.mp4")):

@@ -56,6 +56,7 @@ def test_a_folder_of_frames_is_played(frames) -> None:
     ],
 )
 def test_options_that_cannot_be(frames, changes, text) -> None:
+    pytest.importorskip("viser", reason="viser is not installed (pip install splatanim[viewer])")
     with pytest.raises(InputError, match=text):
         view(ViewConfig(frames, **changes))
 
@@ -68,6 +69,7 @@ def test_a_missing_package_names_the_extra(frames, monkeypatch, module, window) 
 
 
 def test_a_port_in_use_ends_with_a_message_and_code_2(frames, capsys) -> None:
+    pytest.importorskip("viser", reason="viser is not installed (pip install splatanim[viewer])")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
