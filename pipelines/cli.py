@@ -67,7 +67,7 @@ Command = (
     | Annotated[SynthConfig, subcommand("synth")]
     | Annotated[FieldsConfig, subcommand("fields")]
     | Annotated[TrainFieldsConfig, subcommand("train-fields")]
-    | Annotated[Bench, subcommand("bench", description="Measure this machine: raster, step, fields or dynamics.")]
+    | Annotated[Bench, subcommand("bench", description="Measure speed, quality and correctness.")]
 )
 
 
