@@ -36,11 +36,11 @@ class BenchStepConfig:
 
 def bench_step(config: BenchStepConfig) -> str:
     """Run all and format them."""
-    from threadpoolctl import threadpool_limits
+    from splatanim.threads import one_blas_thread
 
     model = bar_model(config.handles)
     rows: dict[str, float] = {"reduced_coordinates": model.dof, "cubature_points": len(model.rest)}
-    with threadpool_limits(1, user_api="blas"):
+    with one_blas_thread():
         rows |= newton_iteration(model, config.repeats)
     rows |= pinned_beam(config.handles, config.repeats)
     rows |= step_against_splats(config)

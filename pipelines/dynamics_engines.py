@@ -101,9 +101,8 @@ def run_ours(problem: Problem, steps: int, h: float) -> Run:
 
 def _posing(problem: Problem, handles: np.ndarray) -> float:
     """Milliseconds to pose all vertices: one product of the shape functions at them (float32) with the handles."""
-    from threadpoolctl import threadpool_limits
-
     from splatanim.binding import shape_functions
+    from splatanim.threads import one_blas_thread
 
     rest = problem.mesh.vertices
     parts = np.array_split(rest, max(len(rest) // 16_384, 1))
@@ -112,7 +111,7 @@ def _posing(problem: Problem, handles: np.ndarray) -> float:
     z = np.ascontiguousarray(handles.transpose(0, 2, 1).reshape(-1, 3), np.float32)
     still = rest.astype(np.float32)
     samples = []
-    with threadpool_limits(1, user_api="blas"):
+    with one_blas_thread():
         for _ in range(9):
             start = time.perf_counter()
             np.add(shape @ z, still)

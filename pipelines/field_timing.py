@@ -26,7 +26,6 @@ def timing_study(config: EvaluateFieldsConfig, progress: Progress) -> tuple[list
     from pipelines.field_studies import _bind
     from pipelines.objects import read_object
     from splatanim.data import Domain
-    from splatanim.field import evaluate
     from splatanim.field.subspace import KINDS
     from splatanim.sampling.cubature import cubature_from_splats
     from splatanim.sampling.surface import sample_surface
@@ -49,7 +48,7 @@ def timing_study(config: EvaluateFieldsConfig, progress: Progress) -> tuple[list
                 start = time.perf_counter()
                 field = _bind(config, kind, domain)
                 bound = time.perf_counter()
-                evaluate(field, subject.frame.to_sim(splats.means))
+                field.evaluate(subject.frame.to_sim(splats.means))
                 seconds = (sampling, bound - start, time.perf_counter() - bound)
                 rows.append({"field": kind} | dict(zip(STAGES, seconds, strict=True)))
             except (InputError, ImportError) as error:

@@ -33,13 +33,9 @@ class ElasticCloud:
 
     def posed(self, frame: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Points and the linear parts of their maps, (N, 3) and (N, 3, 3)."""
-        bound = self.elastic.bound
         positions, linear = self.asset.posed_under(self.motion.maps[frame])
-        y = self.elastic.coordinates[frame].reshape(3, -1).T.astype(np.float32)
-        # The gradient of N y is that of simulator units over simulator units: the same number in the file's.
-        more = torch.from_numpy((bound.shape @ y) / np.float32(bound.frame.scale))
-        slope = torch.from_numpy(np.ascontiguousarray((bound.slope @ y).reshape(-1, 3, 3).transpose(0, 2, 1)))
-        return positions + more.to(positions.dtype), linear + slope.to(linear.dtype)
+        moved, slope = (torch.from_numpy(part) for part in self.elastic.bound.motion(self.elastic.coordinates[frame]))
+        return positions + moved.to(positions.dtype), linear + slope.to(linear.dtype)
 
     def figures(self) -> tuple[dict[str, Any], list[str]]:
         """What happened, as numbers and as lines to print."""
@@ -56,16 +52,10 @@ def simulate_cloud(config: RenderConfig, asset: FittedAsset, motion: PosedMotion
     """
     from pipelines.fitted_motions import up_of
     from pipelines.rigged import RiggedConfig
-    from pipelines.rigged_elastic import simulate_actor
+    from pipelines.rigged_elastic import check_elastic, simulate_actor
 
     if len(motion) < 2:
         raise InputError("--elastic needs a motion: one pose shakes nothing. Leave out --pose, or give a clip.")
-    if not 0.0 <= config.leak <= 1.0:
-        raise InputError(f"--leak {config.leak:g}: a number from 0 to 1 is needed.")
-    if config.functions < 1:
-        raise InputError(f"--functions {config.functions}: at least one is needed (48 is usual).")
-    if not 0 < config.object_size < 1e6:
-        raise InputError(f"--object-size {config.object_size:g}: a positive number of metres is needed.")
     options = RiggedConfig(
         config.scene,
         fps=motion.fps,
@@ -75,6 +65,7 @@ def simulate_cloud(config: RenderConfig, asset: FittedAsset, motion: PosedMotion
         functions=config.functions,
         leak=config.leak,
     )
+    check_elastic(options)
     clip = asset.clip_of(motion.maps, motion.fps, motion.name)
     return ElasticCloud(
         asset, motion, simulate_actor(options, actor_of(asset, up_of(config, asset)), clip, len(motion))

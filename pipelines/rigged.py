@@ -171,19 +171,13 @@ def _elastic(
 
 def _check(config: RiggedConfig) -> None:
     from pipelines.cameras import parse_colour, parse_size
-    from pipelines.rigged_elastic import chosen_material
+    from pipelines.rigged_elastic import check_elastic
 
     parse_size(config.size)
     parse_colour(config.background)
     parse_exports(config.export)
     if config.elastic:
-        chosen_material(config)
-        if not 0.0 <= config.leak <= 1.0:
-            raise InputError(f"--leak {config.leak:g}: a number from 0 to 1 is needed.")
-        if config.functions < 1:
-            raise InputError(f"--functions {config.functions}: at least one is needed (48 is usual).")
-        if not 0 < config.object_size < 1e6:
-            raise InputError(f"--object-size {config.object_size:g}: a positive number of metres is needed.")
+        check_elastic(config)
     if config.output.suffix.lower() != ".mp4":
         raise InputError(f"{config.output}: only .mp4 can be written. Give a name such as walk.mp4.")
     for option, value in (("--fps", config.fps), ("--seconds", 1.0 if config.seconds is None else config.seconds)):

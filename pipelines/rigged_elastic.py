@@ -78,6 +78,17 @@ def chosen_material(config: RiggedConfig) -> Material:
     return dataclasses.replace(preset(MATERIAL if config.material == "auto" else config.material), **changes)
 
 
+def check_elastic(config: RiggedConfig) -> None:
+    """Raises InputError for a material that there is not, and for elastic options out of range."""
+    chosen_material(config)
+    if not 0.0 <= config.leak <= 1.0:
+        raise InputError(f"--leak {config.leak:g}: a number from 0 to 1 is needed.")
+    if config.functions < 1:
+        raise InputError(f"--functions {config.functions}: at least one is needed (48 is usual).")
+    if not 0 < config.object_size < 1e6:
+        raise InputError(f"--object-size {config.object_size:g}: a positive number of metres is needed.")
+
+
 def inside_of(actor: Actor, *, object_size: float = 1.0, points: int = 1024, raw: int = 0, seed: int = 0) -> Body:
     """The inside of an actor's splats. ``raw`` fields, or as many as its bones need where that is 0."""
     from splatanim.field.eigenmodes import bind_eigenmodes

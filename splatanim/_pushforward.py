@@ -12,7 +12,7 @@ from numba import njit, prange
 from splatanim._harmonics import LANES, rotate_lanes
 from splatanim._small import determinant, signed_svd
 
-# Compiled with _small.py f95070ea3181.
+# Compiled with _small.py dbf3935a6d73.
 # Compiled with _harmonics.py 39653a2c653c.
 
 _BLOCK = 64 * LANES  # splats a thread takes at once

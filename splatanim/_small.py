@@ -16,7 +16,7 @@ def determinant(a):
 
 
 @njit(cache=True, inline="always")
-def jacobi_rotation(pp, qq, pq):
+def _jacobi_rotation(pp, qq, pq):
     """Cosine and sine of the rotation that makes [[pp, pq], [pq, qq]] diagonal, by the smaller angle."""
     zeta = (qq - pp) / (2.0 * pq)
     t = 1.0 / (abs(zeta) + np.sqrt(1.0 + zeta * zeta))
@@ -44,7 +44,7 @@ def orthogonalise_columns(b, v, tolerance):
                 if pq * pq <= tolerance * pp * qq or pp * qq == 0.0:
                     continue
                 rotated = True
-                c, s = jacobi_rotation(pp, qq, pq)
+                c, s = _jacobi_rotation(pp, qq, pq)
                 for i in range(3):
                     x = b[i, p]
                     y = b[i, q]
@@ -147,7 +147,7 @@ def project_psd(a, w, v):
             for q in range(p + 1, 3):
                 if w[p, q] == 0.0:
                     continue
-                c, s = jacobi_rotation(w[p, p], w[q, q], w[p, q])
+                c, s = _jacobi_rotation(w[p, p], w[q, q], w[p, q])
                 for i in range(3):
                     x = w[i, p]
                     y = w[i, q]

@@ -77,3 +77,14 @@ def hears_interrupts() -> None:
     import signal
 
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def until(condition, seconds: float):
+    """Wait for a condition to come true, ``seconds`` at most, and return it."""
+    import time
+
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < end, "it never came true"
+        time.sleep(0.02)
+    return found

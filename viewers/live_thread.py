@@ -9,30 +9,26 @@ import traceback
 from collections import deque
 from collections.abc import Callable
 
-import numpy as np
-
 from splatanim.errors import InputError
+from splatanim.threads import one_blas_thread
+from viewers.playing import Playing
 
 _BEHIND = 0.25  # s: an engine that is later than that does not try to catch up
 _PATIENCE = 30.0  # s that an action may wait for a step to end
 _MEASURED = 0.1  # s between measurements of the energies
-_SLOWEST, _FASTEST = 0.01, 100.0  # times the true speed
 
 
-class LiveThread:
-    """Play, pause, step, speed and close of an engine; subclasses say what a step is.
+class LiveThread(Playing):
+    """The controls of an engine; subclasses say what a step is.
 
     All changes go through :meth:`_do`, so that no lock is held while a step is computed and nothing changes during one.
     What goes wrong in the thread stops the playing and stands in ``error``.
     """
 
     def __init__(self) -> None:
-        self.version, self.playing, self.error = 0, False, ""
-        self._speed = 1.0
+        super().__init__()
         self._clock = Clock()
         self._queue: deque[tuple[Callable[[], None], threading.Event]] = deque()
-        self._changed = threading.Condition()
-        self._closed = False
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     # What subclasses provide
@@ -55,46 +51,13 @@ class LiveThread:
 
     # Controls
 
-    @property
-    def speed(self) -> float:
-        return self._speed
-
-    @speed.setter
-    def speed(self, value: float) -> None:
-        with self._changed:
-            self._speed = float(np.clip(value, _SLOWEST, _FASTEST))
-            self._clock.restart()
-            self._changed.notify_all()
-
-    def play(self) -> None:
-        with self._changed:
-            self.playing, self.error = True, ""
-            self._clock.restart()
-            self._changed.notify_all()
-
-    def pause(self) -> None:
-        with self._changed:
-            self.playing = False
-            self._changed.notify_all()
+    def _restart_clock(self) -> None:
+        self._clock.restart()
 
     def step(self) -> None:
         """One step; pauses."""
         self.pause()
         self._do(self._advance)
-
-    def wait_changed(self, version: int, timeout: float) -> bool:
-        """Sleep until the picture differs from that of ``version``, ``timeout`` seconds at most; whether it does."""
-        with self._changed:
-            self._changed.wait_for(lambda: self.version != version or self._closed, timeout)
-            return self.version != version
-
-    def close(self) -> None:
-        """End the thread."""
-        with self._changed:
-            self._closed, self.playing = True, False
-            self._changed.notify_all()
-        if self._thread.is_alive():
-            self._thread.join(timeout=10.0)
 
     # The thread
 
@@ -117,9 +80,7 @@ class LiveThread:
             self._changed.notify_all()
 
     def _run(self) -> None:
-        from threadpoolctl import threadpool_limits
-
-        with threadpool_limits(1, user_api="blas"):  # the matrices are small: a second thread costs more than it does
+        with one_blas_thread():
             while not self._closed:
                 try:
                     self._turn()

@@ -10,11 +10,10 @@ import numpy as np
 from splatanim.data import Frame
 from splatanim.errors import InputError
 from viewers.moving import Cloud, Readout
+from viewers.playing import Playing
 
-_SLOWEST, _FASTEST = 0.01, 100.0  # times the true speed
 
-
-class Player:
+class Player(Playing):
     """A :class:`viewers.moving.Moving` of finished frames, which loops; subclasses say what a frame looks like.
 
     ``frame`` (settable, also from other threads) is what is shown; ``version`` grows with every change of it. While
@@ -26,20 +25,15 @@ class Player:
     low: np.ndarray
     high: np.ndarray
     file_frame: Frame
-    frame_of_file: Frame
-    error = ""
     touchable = False
 
     def __init__(self, frames: int, fps: float) -> None:
         if not (np.isfinite(fps) and fps > 0):
             raise InputError(f"--fps {fps:g}: frames a second must be a positive number.")
         self.frames, self.fps = frames, fps
-        self.version = 0
-        self.playing = False
-        self._speed, self._frame = 1.0, 0
+        super().__init__()
+        self._frame = 0
         self._origin = (0.0, 0)  # clock and frame when it last started or was set
-        self._changed = threading.Condition()
-        self._closed = False
         self._thread = threading.Thread(target=self._run, name="playback", daemon=True)
         self._thread.start()
 
@@ -60,29 +54,14 @@ class Player:
     def frame(self, value: int) -> None:
         with self._changed:
             self._show(int(value) % self.frames)
-            self._origin = (time.monotonic(), self._frame)
+            self._restart_clock()
 
-    @property
-    def speed(self) -> float:
-        return self._speed
-
-    @speed.setter
-    def speed(self, value: float) -> None:
-        with self._changed:
-            self._speed = float(np.clip(value, _SLOWEST, _FASTEST))
-            self._origin = (time.monotonic(), self._frame)
-            self._changed.notify_all()
+    def _restart_clock(self) -> None:
+        self._origin = (time.monotonic(), self._frame)
 
     def play(self) -> None:
-        with self._changed:
-            self.playing = self.frames > 1
-            self._origin = (time.monotonic(), self._frame)
-            self._changed.notify_all()
-
-    def pause(self) -> None:
-        with self._changed:
-            self.playing = False
-            self._changed.notify_all()
+        if self.frames > 1:
+            super().play()
 
     def step(self) -> None:
         """The next frame; pauses."""
@@ -92,19 +71,6 @@ class Player:
     def reset(self) -> None:
         """Back to the first frame, still playing if it was."""
         self.frame = 0
-
-    def wait_changed(self, version: int, timeout: float) -> bool:
-        """Sleep until the picture differs from that of ``version``, ``timeout`` seconds at most; whether it does."""
-        with self._changed:
-            self._changed.wait_for(lambda: self.version != version or self._closed, timeout)
-            return self.version != version
-
-    def close(self) -> None:
-        """Stop the clock."""
-        with self._changed:
-            self._closed, self.playing = True, False
-            self._changed.notify_all()
-        self._thread.join(timeout=2.0)
 
     def _show(self, frame: int) -> None:
         if frame != self._frame:

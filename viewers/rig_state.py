@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64
 
-from splatanim.rig.affine import slerp
+from splatanim.rig.affine import polar_rotations, slerp
 from splatanim.rig.skeleton import Pose, Skeleton, forward_kinematics
 from splatanim.rig.skinning import multiply
 
@@ -104,7 +104,8 @@ def pose_file(skeleton: Skeleton, pose: Pose) -> dict[str, Any]:
     for k, name in enumerate(skeleton.names):
         parent = int(skeleton.parents[k])
         moved = local[k] if parent < 0 else rest[parent] @ local[k]
-        turn = Rotation.from_matrix(unscaled(moved) @ unscaled(rest[k]).T).as_rotvec()
+        now, before = polar_rotations(np.stack([moved, rest[k]])[:, :3, :3])
+        turn = Rotation.from_matrix(now @ before.T).as_rotvec()
         shift = moved[:3, 3] - rest[k, :3, 3]
         change = {}
         if np.linalg.norm(turn) > _STANDS:
@@ -124,9 +125,3 @@ def local_frames(skeleton: Skeleton, pose: Pose) -> Float64[np.ndarray, "j 4 4"]
     below = parents >= 0
     out[below] = np.linalg.solve(whole[parents[below]], whole[below])
     return out
-
-
-def unscaled(frame: Float64[np.ndarray, "4 4"]) -> Float64[np.ndarray, "3 3"]:
-    """The rotation nearest to a frame's linear part."""
-    u, _, v = np.linalg.svd(frame[:3, :3])
-    return u @ np.diag([1.0, 1.0, np.sign(np.linalg.det(u @ v))]) @ v

@@ -41,7 +41,6 @@ class Flesh:
         self._terms = flesh_terms(self.model, duration, config.leak)
         self._sampling = False
         self._bound = bind_elastic(actor.rigged, body.frame, self.model)
-        self._scale = body.frame.scale
         self._stepper: RigStepper | None = None
         self._last = np.zeros(self.model.dof)
         self._quiet = 0
@@ -97,9 +96,9 @@ class Flesh:
         self, means: Float64[np.ndarray, "n 3"], linear: Float64[np.ndarray, "n 3 3"], y: Float64[np.ndarray, " n"]
     ) -> None:
         """The elastic motion on top of the rig's, in place: file coordinates and deformation gradients of splats."""
-        right = np.ascontiguousarray(y.reshape(3, -1).T, np.float32)
-        means += (self._bound.shape @ right) / self._scale
-        linear += (self._bound.slope @ right).reshape(-1, 3, 3).transpose(0, 2, 1)
+        moved, slope = self._bound.motion(y)
+        means += moved
+        linear += slope
 
     def splats(self, transforms: Float64[np.ndarray, "j 4 4"], y: Float64[np.ndarray, " n"]) -> Splats:
         """The splats with both motions, in file coordinates."""

@@ -22,7 +22,7 @@ from splatanim._small import project_psd, signed_svd
 from splatanim.data import Material
 from splatanim.errors import InputError
 
-# Compiled with _small.py f95070ea3181.
+# Compiled with _small.py dbf3935a6d73.
 
 MODELS = {"neohookean": 0, "corotated": 1, "linear": 2}
 

@@ -70,9 +70,7 @@ class PlacedField:
         self, points: Float[np.ndarray, "n 3"]
     ) -> tuple[Float64[np.ndarray, "n m"], Float64[np.ndarray, "n m 3"]]:
         """Weights and gradients in one pass."""
-        from splatanim.field import evaluate
-
-        weights, local = evaluate(self.field, self.placement.to_local(points))
+        weights, local = self.field.evaluate(self.placement.to_local(points))
         return weights, local @ self.placement.rotation.T / self.placement.scale
 
 

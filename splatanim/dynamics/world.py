@@ -19,6 +19,7 @@ from splatanim.dynamics.reduced import ReducedModel
 from splatanim.dynamics.simulate import Settings, State, Trajectory, rest_state
 from splatanim.dynamics.stepper import Body, Stepper
 from splatanim.errors import InputError
+from splatanim.threads import one_blas_thread
 
 _DEFAULT = ContactSettings()
 
@@ -127,14 +128,11 @@ def run(
 
     Without ``energies`` those are left out (NaN), which saves their evaluation in every frame.
     """
-    from threadpoolctl import threadpool_limits
-
     from splatanim.dynamics.soundness import check_cubature
 
     for actor in world.actors:
         check_cubature(actor.name, actor.model)
-    # The matrices are small: waking a second thread costs more than it does.
-    with threadpool_limits(1, user_api="blas"):
+    with one_blas_thread():
         return _run(world, settings, on_frame, energies)
 
 

@@ -43,13 +43,6 @@ class SkinningField(Protocol):
         ...
 
 
-def evaluate(
-    field: SkinningField, points: Float[np.ndarray, "n 3"]
-) -> tuple[Float64[np.ndarray, "n m"], Float64[np.ndarray, "n m 3"]]:
-    """Weights and gradients of a field at points."""
-    return field.evaluate(points)
-
-
 def chunks(n: int, size: int) -> Iterator[slice]:
     """``n`` rows in slices of at most ``size``, so that what is made of them stays in the cache."""
     return (slice(start, min(start + size, n)) for start in range(0, n, size))

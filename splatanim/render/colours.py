@@ -39,10 +39,11 @@ def seen_colours(
 
 def _reference(sh: np.ndarray, gradients: np.ndarray, means: np.ndarray, eye: np.ndarray) -> np.ndarray:
     """As :func:`seen_colours`, by SVD in NumPy; the nearest rotation is one even where F turns space over."""
+    from splatanim.rig.affine import polar_rotations
+
     finite = np.isfinite(gradients).all(axis=(1, 2))
-    u, _, vt = np.linalg.svd(np.where(finite[:, None, None], gradients, np.eye(3)))
-    u[:, :, 2] *= np.sign(np.linalg.det(u) * np.linalg.det(vt))[:, None]
+    turns = polar_rotations(np.where(finite[:, None, None], gradients, np.eye(3)))
     away = means - eye
-    local = np.einsum("nrc,nr->nc", u @ vt, away / np.linalg.norm(away, axis=1, keepdims=True))
+    local = np.einsum("nrc,nr->nc", turns, away / np.linalg.norm(away, axis=1, keepdims=True))
     basis = sh_basis(local, round(sh.shape[1] ** 0.5) - 1)
     return np.einsum("nk,nkc->nc", basis, sh)[:, None].astype(np.float32) / np.float32(SH_C0)

@@ -26,7 +26,7 @@ from splatanim.binding import Handles, shape_functions
 from splatanim.data import Cubature, Material
 from splatanim.dynamics.reduced import ReducedModel
 from splatanim.errors import InputError
-from splatanim.field import SkinningField, evaluate
+from splatanim.field import SkinningField
 
 _RANK_CUT = 1e-7  # relative eigenvalue of the raw functions' Gram matrix, as in dynamics.reduced
 _RIG_CUT = 1e-10  # relative singular value below which a combination of rig functions is absent
@@ -66,8 +66,8 @@ class BoneHandles(Handles):
     ) -> tuple[Float64[np.ndarray, "n h"], Float64[np.ndarray, "n h 3"]]:
         """Weights and gradients of the field, the constant and the bones."""
         points = np.asarray(points, np.float64)
-        w, dw = evaluate(self.field, points)
-        b, db = evaluate(self.weights_of_bones, points)
+        w, dw = self.field.evaluate(points)
+        b, db = self.weights_of_bones.evaluate(points)
         one = np.ones((len(points), 1))
         return np.concatenate([w, one, b], axis=1), np.concatenate([dw, np.zeros((len(points), 1, 3)), db], axis=1)
 
@@ -264,7 +264,7 @@ def evaluated_free(
 ) -> tuple[Float64[np.ndarray, "n m"], Float64[np.ndarray, "n m 3"]]:
     """Weights and gradients of the field and the constant alone."""
     points = np.asarray(points, np.float64)
-    w, dw = evaluate(handles.field, points)
+    w, dw = handles.field.evaluate(points)
     n = len(points)
     return np.concatenate([w, np.ones((n, 1))], axis=1), np.concatenate([dw, np.zeros((n, 1, 3))], axis=1)
 

@@ -179,6 +179,13 @@ class ElasticSplats:
     shape: Float32[np.ndarray, "n k"]
     slope: Float32[np.ndarray, "n3 k"]
 
+    def motion(self, y: Float64[np.ndarray, " c"]) -> tuple[Float32[np.ndarray, "n 3"], Float32[np.ndarray, "n 3 3"]]:
+        """N y at the splats, in file units, and its gradient (the same number in any unit of length)."""
+        right = np.ascontiguousarray(y.reshape(3, -1).T, np.float32)
+        with one_blas_thread():
+            moved, slope = self.shape @ right, self.slope @ right
+        return moved / np.float32(self.frame.scale), slope.reshape(-1, 3, 3).transpose(0, 2, 1)
+
 
 def bind_elastic(rigged: RiggedSplats, frame: Frame, model: ReducedModel) -> ElasticSplats:
     """Evaluate the elastic functions at the splats' rest centres, once."""
@@ -192,8 +199,7 @@ def pose_elastic(bound: ElasticSplats, transforms: Float[np.ndarray, "j 4 4"], y
 
     rigged = bound.rigged
     means, linear = blend_maps(rigged.splats.means, rigged.skin, rigged.local(transforms), rigged.method)
-    right = np.ascontiguousarray(y.reshape(3, -1).T, np.float32)
-    with one_blas_thread():
-        means += (bound.shape @ right) / bound.frame.scale
-        linear += (bound.slope @ right).reshape(-1, 3, 3).transpose(0, 2, 1)
+    moved, slope = bound.motion(y)
+    means += moved
+    linear += slope
     return push_forward(rigged.splats, linear, means)

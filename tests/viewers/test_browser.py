@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import time
 from collections.abc import Iterator
@@ -11,8 +12,11 @@ import numpy as np
 import pytest
 
 from splatanim.errors import InputError
+from tests.helpers import until
 from tests.viewers.browser import Page, needs_browser, open_browser, pixel, settled_camera
 from tests.viewers.fakes import FakeSimulation
+
+until = functools.partial(until, seconds=60.0)
 
 pytestmark = pytest.mark.slow
 END = np.array([0.42, 0.0, 0.05])
@@ -30,14 +34,6 @@ class Seen:
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.viewer.port}"
-
-
-def until(condition, seconds: float = 60.0):
-    end = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < end, "it never came true"
-        time.sleep(0.05)
-    return found
 
 
 @pytest.fixture(scope="module")

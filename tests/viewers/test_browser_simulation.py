@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import time
+import functools
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
 from pipelines.animate import AnimateConfig
+from tests.helpers import until
 from tests.viewers.browser import needs_browser, open_browser, pixel, settled_camera
 
+until = functools.partial(until, seconds=120.0)
+
 pytestmark = pytest.mark.slow
-
-
-def until(condition, seconds: float = 120.0):
-    end = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < end, "it never came true"
-        time.sleep(0.05)
-    return found
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 
 from splatanim.errors import InputError
+from tests.helpers import until
 from tests.viewers.fakes import FakeSimulation
+
+until = functools.partial(until, seconds=20.0)
 
 pytest.importorskip("viser", reason="viser is not installed (pip install splatanim[viewer])")
 
@@ -22,13 +25,6 @@ def viewer(tmp_path) -> Iterator:
     made = Viewer(FakeSimulation(), ViewOptions(port=0, output=tmp_path, rate=200.0))
     yield made
     made.close()
-
-
-def until(condition, seconds: float = 20.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it never came true"
-        time.sleep(0.01)
 
 
 def reader(viewer):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import time
+import functools
 from collections.abc import Iterator
 
 import numpy as np
@@ -14,18 +14,13 @@ from pipelines.animate import AnimateConfig
 from splatanim.errors import InputError
 from splatanim.rig.skeleton import forward_kinematics, skin_transforms
 from splatanim.rig.skinning import pose_splats
-from tests.helpers import data_file
+from tests.helpers import data_file, until
 from viewers.playback import cloud_of
 from viewers.rigged import RigSimulation
 
+until = functools.partial(until, seconds=90.0)
+
 TURN = Rotation.from_rotvec([0.0, 0.0, 0.7]).as_matrix()
-
-
-def until(condition, seconds: float = 90.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it never came true"
-        time.sleep(0.02)
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import threading
 import time
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from splatanim.dynamics.reduced import reduce
 from splatanim.errors import InputError
 from splatanim.formats import read_splats
 from splatanim.render.camera import frame_object
+from tests.helpers import until
 from tests.viewers.test_parts import random_cloud
 from viewers.live_body import LiveBody, history_of
 from viewers.live_floor import LiveFloor
@@ -25,6 +27,8 @@ from viewers.live_world import LiveWorld
 from viewers.picking import pick
 from viewers.recording import Recorder
 from viewers.simulation import Simulation
+
+until = functools.partial(until, seconds=60.0)
 
 CONFIG = AnimateConfig(handles=4, field="gaussians")  # a small model: what is tested does not depend on it
 
@@ -53,13 +57,6 @@ def simulation(world, opened) -> Iterator[Simulation]:
 
 def height(body: LiveBody) -> float:
     return float((body.model.positions(*body.split(body.history)) @ -np.array([0.0, 1.0, 0.0])).mean())
-
-
-def until(condition, seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it never came true"
-        time.sleep(0.02)
 
 
 def test_it_falls_as_bodies_do(world) -> None:
