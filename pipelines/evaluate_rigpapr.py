@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pipelines.fit_cases import Case
     from rigpapr.coarse_kinematics import JointPose
     from rigpapr.coarse_tracker import RigMotion
+    from rigpapr.skin import Skin
     from rigpapr.quality import Lpips
 
 Study = Literal["errors", "main", "ablations", "weights", "auto-rig", "novel-pose", "travelling"]
@@ -173,11 +174,11 @@ def coarse_study(config: EvaluateFitConfig, case: Case) -> tuple[dict[str, Any],
     from rigpapr.coarse_tracker import track
 
     surface = surface_of_cloud(case.cloud, case.rig, seed=config.seed)
-    weights = case.rig.weights(case.vertices[0])
+    skin = case.rig.skin(case.vertices[0])
     start = time.process_time()
     motion = track(case.rig, surface, case.clip, case.depth, config=CoarseConfig(seed=config.seed))
     seconds = (time.process_time() - start) / max(len(motion) - 1, 1)
-    every = np.stack([vertex_errors(case, weights, motion.pose(k), k) for k in range(1, len(motion))])
+    every = np.stack([vertex_errors(case, skin, motion.pose(k), k) for k in range(1, len(motion))])
     row = {
         "subject": case.name,
         "mean": float(every.mean()),
@@ -204,20 +205,20 @@ def refined_study(config: EvaluateFitConfig, case: Case, motion: RigMotion) -> d
     if config.phases == "two":
         phase_two(fit)
     asset, seconds = fit.result(), time.process_time() - start
-    weights = case.rig.weights(case.vertices[0])
+    skin = case.rig.skin(case.vertices[0])
     errors = []
     for k in range(1, len(asset)):
         pose = JointPose(asset.rotations[k].double().numpy(), asset.translations[k].double().numpy())
-        errors.append(float(vertex_errors(case, weights, pose, k).mean()))
+        errors.append(float(vertex_errors(case, skin, pose, k).mean()))
     found = pictures(case, cloud_method(asset))
     still = pictures(case, still_method(case.cloud))["novel"]
     timing = {"refined": float(np.mean(errors)), "refined_frames": errors, "refine_seconds": seconds}
     return {**timing, **found, "unmoved": still}
 
 
-def vertex_errors(case: Case, weights: np.ndarray, pose: JointPose, frame: int) -> np.ndarray:
+def vertex_errors(case: Case, skin: Skin, pose: JointPose, frame: int) -> np.ndarray:
     """Distances of the posed true mesh from the truth, (V,)."""
     from rigpapr.coarse_kinematics import skinned, transforms
 
-    moved, _ = skinned(case.vertices[0], weights, transforms(case.rig, pose))
+    moved, _ = skinned(case.vertices[0], skin, transforms(case.rig, pose))
     return np.linalg.norm(moved - case.vertices[frame], axis=1)

@@ -24,7 +24,7 @@ from splatanim.render.camera import Camera
 from splatanim.render.rasterize import rasterize
 
 if TYPE_CHECKING:
-    from pipelines.papr_follow import Attachment
+    from rigpapr.follow import Attachment
 
 Draw = Callable[[Camera], np.ndarray]
 Method = Callable[[int], Draw]
@@ -76,7 +76,7 @@ def geometry(case: Case, asset: FittedAsset, attachment: Attachment) -> dict[str
     """
     from scipy.spatial import cKDTree
 
-    from pipelines.papr_follow import carried
+    from rigpapr.follow import carried
 
     maps = asset.maps().double().numpy()
     joints = asset.joints.double().numpy()

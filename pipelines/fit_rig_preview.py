@@ -51,15 +51,18 @@ class Preview:
     def sketch(self, cloud: PaprCloud, rig: FitRig) -> Callable[[int, JointPose], FittedAsset]:
         """A function from a frame and its pose to an asset that has this pose there and rest elsewhere."""
         count, joints = len(self.clip), len(rig)
-        weights = rig.weights(cloud.world_positions.detach().double().numpy())
+        skin = rig.skin(cloud.world_positions.detach().double().numpy())
+        logits, moments = weight_logits(skin.weights), torch.from_numpy(skin.moments).float()
 
         def at(frame: int, pose: JointPose) -> FittedAsset:
             turns, shifts = torch.eye(3).repeat(count, joints, 1, 1), torch.zeros(count, joints, 3)
             turns[frame] = torch.from_numpy(pose.rotations).float()
             shifts[frame] = torch.from_numpy(pose.translations).float()
             places, loose = torch.from_numpy(rig.joints).float(), torch.from_numpy(rig.loose)
-            parents, logits = torch.tensor(rig.parents), weight_logits(weights)
-            return FittedAsset(cloud, rig.names, parents, places, loose, logits, turns, shifts, self.clip.fps)
+            parents, fps = torch.tensor(rig.parents), self.clip.fps
+            return FittedAsset(
+                cloud, rig.names, parents, places, loose, logits, turns, shifts, fps, moments=moments
+            )
 
         return at
 

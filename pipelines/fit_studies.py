@@ -22,9 +22,9 @@ from pipelines.fit_measures import (
 
 if TYPE_CHECKING:
     from pipelines.evaluate_rigpapr import EvaluateFitConfig
-    from pipelines.papr_follow import Attachment
     from rigpapr.baselines import MeshSplats, SkinnedSplats
     from rigpapr.fitted import FittedAsset
+    from rigpapr.follow import Attachment
     from rigpapr.quality import Lpips
     from splatanim.data import Splats
 
@@ -66,14 +66,14 @@ class Bench:
         return skin_splats(self.splats, asset)
 
     def on_mesh(self, asset: FittedAsset) -> MeshSplats:
-        from pipelines.papr_follow import attach, closest_in_triangles
         from rigpapr.baselines import bind_to_mesh
+        from rigpapr.follow import attach, closest_in_triangles
 
         mesh = self.case.truth.mesh
         points = self.splats.means.astype(np.float64)
         face = attach(points, mesh).faces[:, 0]
         places, _ = closest_in_triangles(points, mesh.vertices[mesh.faces[face]][:, None])
-        return bind_to_mesh(self.splats, mesh, face, places[:, 0], asset)
+        return bind_to_mesh(self.splats, mesh, face, places[:, 0], asset, self.case.rig)
 
     def row(self, study: str, name: str, make: Callable[[], Row]) -> Row:
         """A row, kept in ``rows/`` of the output with what it was made with."""
@@ -192,7 +192,7 @@ def travel_study(bench: Bench) -> list[Row]:
 
 def pose_study(bench: Bench, rig: Any, clip: str) -> list[Row]:
     """A clip that was not fitted (``rig`` holds it), by the fitted weights and the rig's own motion: ours, and splats
-    with the same weights; beside the fitted clip's own rows."""
+    with the same weights or on the rig's mesh; beside the fitted clip's own rows."""
     from pipelines.fit_sets import novel_frames, novel_quality
     from rigpapr.posing import read_clip_for
 

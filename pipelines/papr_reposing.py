@@ -1,6 +1,6 @@
 """The re-posing study: a cloud, and splats of the same subject, under the subject's true motion.
 
-PAPR points move with the closest place on the true surface (:mod:`pipelines.papr_follow`). The splats lie on that
+PAPR points move with the closest place on the true surface (:mod:`rigpapr.follow`). The splats lie on that
 surface and push their covariances forward by its triangles' exact maps, so that what is left of errors is the
 representation's.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float64
 
-from pipelines.papr_follow import Attachment, attach, carried
+from rigpapr.follow import Attachment, attach, carried
 from rigpapr.cloud import PaprCloud
 from rigpapr.dataset import View
 from rigpapr.initialisation import colours_from_views, in_picture, project

@@ -1,9 +1,11 @@
 """What RigPAPR is held against: splats on the same fitted motion, and fits that leave the rig's priors out.
 
 :class:`SkinnedSplats` is RigGS's deformation without its pose-conditioned head: a splat's centre by linear blending of
-the joints' transforms, its orientation by the blend of their quaternions, its scales unchanged (RigPAPR D.3).
+the joints' transforms, its orientation by the blend of their quaternions, its scales unchanged (RigPAPR D.3). As there
+its weights come by inverse distances, and no moments of the rig's mesh (:mod:`rigpapr.skin`) help it.
 :class:`MeshSplats` is Mani-GS without adaptive scaling: each splat keeps its place in a triangle of a mesh that the rig
-moves, turns with the triangle's own frame, and keeps its scales. :func:`photometric_only` descends on colours alone,
+moves, turns with the triangle's own frame, and keeps its scales. Where the rig has a mesh, vertices move as it moves
+them exactly. :func:`photometric_only` descends on colours alone,
 from frame to frame.
 """
 
@@ -18,7 +20,9 @@ from jaxtyping import Float, Float64, Int64
 
 from rigpapr.binding import FitRig
 from rigpapr.cloud import PaprCloud
+from rigpapr.coarse_kinematics import skinned
 from rigpapr.fitted import FittedAsset
+from rigpapr.skin import Skin, plain_skin
 from rigpapr.supervision import Clip
 from rigpapr.two_phase import TwoPhaseConfig, phase_one, start_fit
 from splatanim.data import Mesh, Splats
@@ -41,7 +45,7 @@ def carried_weights(asset: FittedAsset, points: Float[np.ndarray, "n 3"]) -> Flo
 
 @dataclass(frozen=True)
 class SkinnedSplats:
-    """Splats that follow a rig by themselves; ``weights`` (N, J)."""
+    """Splats that follow a rig by themselves, by plain linear blending; ``weights`` (N, J)."""
 
     splats: Splats
     weights: Float64[np.ndarray, "n j"]
@@ -63,32 +67,31 @@ def quaternion_blend(maps: Maps, weights: Float64[np.ndarray, "n j"]) -> Float64
 
 
 def skin_splats(splats: Splats, asset: FittedAsset) -> SkinnedSplats:
-    """Splats at rest with the asset's weights."""
+    """Splats at rest with the asset's weights by inverse distances, as RigGS has them; its moments are left out."""
     return SkinnedSplats(splats, carried_weights(asset, splats.means.astype(np.float64)))
 
 
 @dataclass(frozen=True)
 class MeshSplats:
-    """Splats on a mesh: ``face`` (N,), ``barycentric`` (N, 3) in it, ``weights`` (V, J) of the mesh's vertices."""
+    """Splats on a mesh: ``face`` (N,), ``barycentric`` (N, 3) in it, ``skin`` of the mesh's V vertices."""
 
     splats: Splats
     mesh: Mesh
     face: Int64[np.ndarray, " n"]
     barycentric: Float64[np.ndarray, "n 3"]
-    weights: Float64[np.ndarray, "v j"]
+    skin: Skin
 
     def __post_init__(self) -> None:
         n = len(self.splats)
         if self.face.shape != (n,) or self.barycentric.shape != (n, 3):
             raise InputError(f"MeshSplats: {n} splats, faces {self.face.shape}, places {self.barycentric.shape}.")
-        if len(self.weights) != len(self.mesh.vertices):
-            raise InputError(f"MeshSplats: {len(self.mesh.vertices)} vertices, weights for {len(self.weights)}.")
+        if len(self.skin) != len(self.mesh.vertices):
+            raise InputError(f"MeshSplats: {len(self.mesh.vertices)} vertices, weights for {len(self.skin)}.")
 
     def posed(self, maps: Maps) -> Splats:
         """The splats where the skinned mesh takes them."""
         vertices = np.asarray(self.mesh.vertices, np.float64)
-        blended = np.einsum("nj,jab->nab", self.weights, np.asarray(maps, np.float64)[:, :3])
-        moved = np.einsum("nab,nb->na", blended[:, :, :3], vertices) + blended[:, :, 3]
+        moved, _ = skinned(vertices, self.skin, np.asarray(maps, np.float64)[:, :3])
         before, after = self._frames(vertices), self._frames(moved)
         turn = after @ before.transpose(0, 2, 1)
         offset = self.splats.means.astype(np.float64) - self._places(vertices)
@@ -115,9 +118,22 @@ def bind_to_mesh(
     face: Int64[np.ndarray, " n"],
     barycentric: Float64[np.ndarray, "n 3"],
     asset: FittedAsset,
+    rig: FitRig | None = None,
 ) -> MeshSplats:
-    """Splats bound to triangles of a mesh at rest, whose vertices take the asset's weights."""
-    return MeshSplats(splats, mesh, face, barycentric, carried_weights(asset, np.asarray(mesh.vertices, np.float64)))
+    """Splats bound to triangles of a mesh at rest.
+
+    Its vertices follow the mesh of ``rig`` exactly where that is given and has one, else they take the asset's weights.
+    Raises InputError for a rig whose joints are not the asset's.
+    """
+    vertices = np.asarray(mesh.vertices, np.float64)
+    if rig is None or rig.mesh is None:
+        return MeshSplats(splats, mesh, face, barycentric, plain_skin(carried_weights(asset, vertices)))
+    if rig.names != asset.names:
+        raise InputError(
+            f"bind_to_mesh: the rig has joints {', '.join(rig.names)}, the asset {', '.join(asset.names)}. "
+            "Give the rig that the asset was fitted with, or none."
+        )
+    return MeshSplats(splats, mesh, face, barycentric, rig.skin(vertices))
 
 
 def photometric_only(

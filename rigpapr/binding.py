@@ -18,18 +18,18 @@ import torch
 from jaxtyping import Bool, Float, Float64
 from torch import Tensor
 
+from rigpapr.skin import RigMesh, Skin, plain_skin, rig_mesh
 from splatanim.errors import InputError
 from splatanim.rig.differentiable import forward_kinematics, local_matrices
 from splatanim.rig.model import RiggedModel
 from splatanim.rig.skeleton import Pose, skeleton_from_positions
 from splatanim.rig.skeleton import forward_kinematics as skeleton_globals
-from splatanim.rig.surface_splats import even_points, weight_sources
+from splatanim.rig.surface_splats import weight_sources
 from splatanim.rig.transfer import transfer_weights
 from splatanim.rig.weights import SkinWeights, sparse_weights
 
-WEIGHT_FLOOR = 1e-4  # under the logarithm of transferred weights
+WEIGHT_FLOOR = 1e-5  # under the logarithm of weights: ten times that, and fifty joints move points by 0.002 of the size
 _SKINNED = 0.5  # vertices' worth of weight from which a joint counts as having skin
-_TURNED_AWAY = 0.03  # of the size: how far off a source counts that faces at right angles, over the root of two
 _SMALL_PART = 0.3  # of all skin: larger parts on an unskinned parent are bodies, not helpers
 
 
@@ -38,8 +38,8 @@ class FitRig:
     """J joints, parents before children, the first one the root.
 
     ``joints`` (J, 3) are their places in the first frame; ``loose`` may also shift; ``still`` never turn (helpers that
-    only repeat their one child). ``sources`` and ``source_weights`` say what weights to carry to points, ``facing`` the
-    sources' unit normals where they are known.
+    only repeat their one child). ``sources`` and ``source_weights`` say what weights to carry to points; ``mesh`` is what
+    the rig skins, where its file has faces.
     """
 
     names: tuple[str, ...]
@@ -50,30 +50,19 @@ class FitRig:
     sources: Float64[np.ndarray, "s 3"]
     source_weights: SkinWeights
     notes: tuple[str, ...] = ()
-    facing: Float64[np.ndarray, "s 3"] | None = None
+    mesh: RigMesh | None = None
 
     def __len__(self) -> int:
         return len(self.names)
 
-    def weights(
-        self, points: Float[np.ndarray, "n 3"], normals: Float[np.ndarray, "n 3"] | None = None
-    ) -> Float64[np.ndarray, "n j"]:
-        """Dense weights at points by k = 6 inverse distances from the sources.
+    def weights(self, points: Float[np.ndarray, "n 3"]) -> Float64[np.ndarray, "n j"]:
+        """Dense weights at points by k = 6 inverse distances from the sources (RigPAPR 3.3)."""
+        return transfer_weights(points, self.sources, self.source_weights, 6, most=len(self)).dense()
 
-        With ``normals`` only sources count that face alike: where the closed shells of a limb and the body run into
-        each other, the nearest sources may belong to the end of the limb that is hidden inside.
-        """
-        if normals is None or self.facing is None:
-            return transfer_weights(points, self.sources, self.source_weights, 6, most=len(self)).dense()
-        from scipy.spatial import cKDTree
-
-        reach = _TURNED_AWAY * float(np.ptp(self.sources, axis=0).max())
-        tree = cKDTree(np.column_stack([self.sources, reach * self.facing]))
-        distance, near = tree.query(np.column_stack([points, reach * normals]), k=min(6, len(self.sources)))
-        distance, near = distance.reshape(len(points), -1), near.reshape(len(points), -1)
-        share = 1.0 / np.maximum(distance, 1e-9 * reach)
-        share /= share.sum(axis=1, keepdims=True)
-        return np.einsum("nk,nkj->nj", share, self.source_weights.dense()[near])
+    def skin(self, points: Float[np.ndarray, "n 3"]) -> Skin:
+        """How points of the first frame follow the joints: with the mesh's triangles where it is known
+        (:mod:`rigpapr.skin`), else by :meth:`weights`."""
+        return plain_skin(self.weights(points)) if self.mesh is None else self.mesh.skin(points)
 
     def descendants(self) -> Float64[np.ndarray, "j j"]:
         """(J, J) with 1 where the column's joint hangs below the row's, or is it."""
@@ -117,14 +106,11 @@ def rig_in_pose(model: RiggedModel, pose: Pose, matrix: Float[np.ndarray, "4 4"]
     place = {joint: k for k, joint in enumerate(order)}
     posed = _posed(model, pose)
     sources, skin = weight_sources(posed)
-    facing = _source_normals(posed, len(sources))
     carried = skin.dense()[:, order]
     whole = carried.sum(axis=1) > 1e-6
-    if facing is not None:
-        facing = facing[whole] @ matrix[:3, :3].T
-        facing /= np.maximum(np.linalg.norm(facing, axis=1, keepdims=True), 1e-12)
     sources = sources[whole] @ matrix[:3, :3].T + matrix[:3, 3]
     child_count = np.array([sum(parents[c] == j for c in kept) for j in order])
+    first = (globals_ @ model.skeleton.inverse_bind)[order, :3]
     still = (dense.sum(axis=0)[order] < _SKINNED) & (child_count <= 1)
     return FitRig(
         tuple(model.skeleton.names[j] for j in order),
@@ -135,25 +121,8 @@ def rig_in_pose(model: RiggedModel, pose: Pose, matrix: Float[np.ndarray, "4 4"]
         sources,
         sparse_weights(carried[whole], len(order)),
         tuple(notes),
-        facing,
+        rig_mesh(np.asarray(model.vertices, np.float64), model.faces, dense[:, order], first),
     )
-
-
-def _source_normals(model: RiggedModel, count: int) -> Float64[np.ndarray, "s 3"] | None:
-    """Normals of what :func:`weight_sources` gives: used vertices, then even points inside the triangles."""
-    if not len(model.faces):
-        return None
-    corners = np.asarray(model.vertices, np.float64)[model.faces]
-    across = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
-    summed = np.zeros((len(model.vertices), 3))
-    for corner in range(3):
-        np.add.at(summed, model.faces[:, corner], across)
-    used = np.unique(model.faces)
-    places = even_points(model.vertices, model.faces, count=20_000)
-    both = np.concatenate([summed[used], across[places.face]])
-    if len(both) != count:
-        return None
-    return both / np.maximum(np.linalg.norm(both, axis=1, keepdims=True), 1e-12)
 
 
 def _posed(model: RiggedModel, pose: Pose) -> RiggedModel:

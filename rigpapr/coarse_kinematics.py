@@ -1,9 +1,10 @@
 """Poses of a rig in NumPy, and how skinned points move with them: the derivatives that Gauss-Newton needs.
 
 A step turns joint k by exp(omega_k) on the left of R_k and shifts it by tau_k, both in its parent's turned axes. With
-S_k the descendants of k, y_j = G_j x the point as joint j carries it, and c_k' where joint k is now,
+S_k the descendants of k, y_j = T_j x the point as joint j carries it, R_j M_j its turned moment (:mod:`rigpapr.skin`),
+and c_k' where joint k is now,
 
-    dx'/d omega_k = [ sum_{j in S_k} w_j (c_k' - y_j) ]_x  A_k,     dx'/d tau_k = ( sum_{j in S_k} w_j ) A_k
+    dx'/d omega_k = [ sum_{j in S_k} w_j (c_k' - y_j) - R_j M_j ]_x  A_k,     dx'/d tau_k = ( sum_{j in S_k} w_j ) A_k
 
 A_k being the parent's turned axes and [v]_x the matrix of the cross product v x.
 """
@@ -16,6 +17,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from rigpapr.binding import FitRig
+from rigpapr.skin import Skin
 
 
 @dataclass(frozen=True)
@@ -68,26 +70,28 @@ def transforms(rig: FitRig, pose: JointPose) -> Float64[np.ndarray, "j 3 4"]:
 
 
 def skinned(
-    points: Float64[np.ndarray, "n 3"], weights: Float64[np.ndarray, "n j"], maps: Float64[np.ndarray, "j 3 4"]
+    points: Float64[np.ndarray, "n 3"], skin: Skin, maps: Float64[np.ndarray, "j 3 4"]
 ) -> tuple[Float64[np.ndarray, "n 3"], Float64[np.ndarray, "n 3 3"]]:
-    """Points by linear blend skinning, and the linear part of each one's map."""
-    blended = (weights @ maps.reshape(len(maps), 12)).reshape(-1, 3, 4)
-    return np.einsum("nab,nb->na", blended[:, :, :3], points) + blended[:, :, 3], blended[:, :, :3]
+    """Points as their joints move them, and the linear part of each one's blended map."""
+    blended = (skin.weights @ maps.reshape(len(maps), 12)).reshape(-1, 3, 4)
+    turned = skin.moments.reshape(len(points), -1) @ maps[:, :, :3].transpose(0, 2, 1).reshape(-1, 3)
+    return np.einsum("nab,nb->na", blended[:, :, :3], points) + blended[:, :, 3] + turned, blended[:, :, :3]
 
 
 def jacobian(
     rig: FitRig,
     below: Float64[np.ndarray, "j j"],
     points: Float64[np.ndarray, "n 3"],
-    weights: Float64[np.ndarray, "n j"],
+    skin: Skin,
     maps: Float64[np.ndarray, "j 3 4"],
 ) -> Float64[np.ndarray, "n 3 p"]:
     """dx'/d(omega, tau) of skinned points, (N, 3, 6 J); ``below`` is :meth:`FitRig.descendants`."""
     n, j = len(points), len(rig)
     carried = np.einsum("jab,nb->nja", maps[:, :, :3], points, optimize=True) + maps[None, :, :, 3]
-    share = weights @ below.T
+    lever = skin.weights[..., None] * carried + np.einsum("jab,njb->nja", maps[:, :, :3], skin.moments, optimize=True)
+    share = skin.weights @ below.T
     now = np.einsum("jab,jb->ja", maps[:, :, :3], rig.joints) + maps[:, :, 3]
-    arm = np.einsum("kj,nja->nka", below, weights[..., None] * carried, optimize=True) - share[..., None] * now
+    arm = np.einsum("kj,nja->nka", below, lever, optimize=True) - share[..., None] * now
     axes = np.stack([np.eye(3) if p < 0 else maps[p, :, :3] for p in rig.parents])
     # -[arm]_x A = columns of (axis x arm)
     turned = np.cross(axes.transpose(0, 2, 1)[None], arm[:, :, None, :])  # (N, J, axis, 3)

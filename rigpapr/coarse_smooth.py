@@ -62,12 +62,12 @@ def _add_accelerations(
     """Second differences of sample points, one vote a joint."""
     c, count = problem.config, len(active)
     rows = problem.pick(np.arange(len(problem.surface.points)), _SAMPLE)
-    points, weights = problem.surface.points[rows], problem.surface.weights[rows]
+    points, skin = problem.surface.points[rows], problem.surface.skin[rows]
     places, slopes = [], []
     for pose in poses:
         maps = transforms(problem.rig, pose)
-        places.append(skinned(points, weights, maps)[0].ravel())
-        slope = jacobian(problem.rig, problem.below, points, weights, maps)
+        places.append(skinned(points, skin, maps)[0].ravel())
+        slope = jacobian(problem.rig, problem.below, points, skin, maps)
         slopes.append(slope.reshape(len(rows) * 3, -1)[:, active])
     weight = len(problem.rig) / (len(rows) * (c.jerk * problem.size) ** 2)
     for frame in range(1, len(poses) - 1):

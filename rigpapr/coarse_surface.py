@@ -28,7 +28,7 @@ _PATCH = 30  # neighbours over which the way out is averaged
 def surface_of_cloud(
     cloud: PaprCloud, rig: FitRig, *, count: int = 40_000, views: int = 24, pixels: int = 384, seed: int = 0
 ) -> Surface:
-    """``count`` points of what ``views`` cameras see, with the rig's weights.
+    """``count`` points of what ``views`` cameras see, skinned as the rig's mesh.
 
     Raises InputError where nothing opaque is seen: the asset was not trained, or not to the end.
     """
@@ -41,7 +41,7 @@ def surface_of_cloud(
     rows = _evenly(points, count, np.random.default_rng(seed))
     masks = [picture.alpha > _HALF for picture in pictures]
     places, facing = outward(points[rows], normals[rows], masks, cameras)
-    return Surface(places, facing, 255 * colours[rows], rig.weights(places, facing))
+    return Surface(places, facing, 255 * colours[rows], rig.skin(places))
 
 
 def outward(

@@ -45,14 +45,14 @@ class CoarseConfig:
     outline_px: float = 3.0
     outline_cut_px: float = 8.0
     outline_slack_px: float = 2.0
-    bias_px: float = 40.0
+    bias_px: float = 120.0
     bias: float = 0.006
     predicted: float = 0.05
     rest: float = 0.8
     root: float = 0.0165
     root_depth: float = 0.0055
     home: float = 0.0165
-    in_place: float = 0.0035
+    in_place: float = 0.007
     loose: float = 0.0055
     jerk: float = 0.006
     votes: float = 1000.0
@@ -150,7 +150,7 @@ class Problem:
         self.pixel = max(self.camera.width, self.camera.height) / 256
         self.active = np.concatenate([np.repeat(~self.rig.still, 3), np.repeat(self.rig.loose, 3)])
         self.active[3 * j : 3 * j + 3] = True
-        self.bones = self.surface.weights.argmax(axis=1)
+        self.bones = self.surface.skin.weights.argmax(axis=1)
         self.mean_rows = self.rng.choice(len(self.surface.points), min(400, len(self.surface.points)), replace=False)
 
     def pick(self, rows: np.ndarray, count: int) -> np.ndarray:
@@ -175,7 +175,7 @@ class State:
 def state_of(problem: Problem, pose: JointPose) -> State:
     """Pose the surface and look at it."""
     maps = transforms(problem.rig, pose)
-    points, linear = skinned(problem.surface.points, problem.surface.weights, maps)
+    points, linear = skinned(problem.surface.points, problem.surface.skin, maps)
     normals = np.einsum("nab,nb->na", linear, problem.surface.normals)
     normals /= np.maximum(np.linalg.norm(normals, axis=1, keepdims=True), 1e-12)
     return State(pose, maps, points, normals, see(problem.camera, points, problem.size))
@@ -184,7 +184,7 @@ def state_of(problem: Problem, pose: JointPose) -> State:
 def _point_rows(problem: Problem, state: State, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """dx'/dstep and d(pixel, z)/dstep of surface rows."""
     surface = problem.surface
-    world = jacobian(problem.rig, problem.below, surface.points[rows], surface.weights[rows], state.maps)
+    world = jacobian(problem.rig, problem.below, surface.points[rows], surface.skin[rows], state.maps)
     return world, project_jacobian(problem.camera, state.points[rows]) @ world
 
 

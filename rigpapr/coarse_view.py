@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Float64, Int64, UInt8
 
+from rigpapr.skin import Skin
 from rigpapr.supervision_tracks import sample
 from splatanim.errors import InputError, require
 from splatanim.render.camera import Camera
@@ -19,12 +20,12 @@ _BEHIND = 0.011  # of the surface's size: how far behind the nearest point a poi
 
 @dataclass(frozen=True)
 class Surface:
-    """Dense points of the first frame: places, unit normals, colours 0..255, dense joint weights (N, J)."""
+    """Dense points of the first frame: places, unit normals, colours 0..255, and how they hang on the joints."""
 
     points: Float64[np.ndarray, "n 3"]
     normals: Float64[np.ndarray, "n 3"]
     colours: Float64[np.ndarray, "n 3"]
-    weights: Float64[np.ndarray, "n j"]
+    skin: Skin
 
     def __post_init__(self) -> None:
         if len(self.points) < 100:

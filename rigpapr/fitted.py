@@ -1,9 +1,10 @@
 """Fitted assets: a PAPR cloud with its rig and the motion found in a video, in one .papr.safetensors.
 
 They are PAPR assets (readers of those draw the first frame) with further tensors: ``rig.joints`` (J, 3) in world
-units, ``rig.parents``, ``rig.loose``, ``rig.logits`` (N, J), ``motion.rotations`` (T, J, 3, 3),
-``motion.translations`` (T, J, 3), and where the rig came from a file ``rig.frames`` (J, 4, 4) and ``rig.place``
-(4, 4); in the header's ``papr`` entry ``rig``: joint names, frames a second, and the camera of the video.
+units, ``rig.parents``, ``rig.loose``, ``rig.logits`` (N, J), ``rig.moments`` (N, J, 3; older files lack it),
+``motion.rotations`` (T, J, 3, 3), ``motion.translations`` (T, J, 3), and where the rig came from a file ``rig.frames``
+(J, 4, 4) and ``rig.place`` (4, 4); in the header's ``papr`` entry ``rig``: joint names, frames a second, and the camera
+of the video.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ SUFFIX = ".papr.safetensors"
 @dataclass(frozen=True)
 class FittedAsset:
     """A cloud that follows a rig. ``joints`` (J, 3) world, ``parents`` (-1 at the root, parents first), ``loose`` (J,)
-    joints that may shift, ``logits`` (N, J), and the motion against the first frame.
+    joints that may shift, ``logits`` (N, J) of the weights, and the motion against the first frame.
 
     ``frames`` (J, 4, 4) are the file's own joint axes in the first frame, in world units, ``place`` (4, 4) the
     similarity from the rig's file to the world: what plays other clips of the same character exactly. ``view`` is the
-    video's camera. All three may lack."""
+    video's camera, ``moments`` (N, J, 3) bind points to the rig's mesh (:mod:`rigpapr.skin`). All four may lack."""
 
     cloud: PaprCloud
     names: tuple[str, ...]
@@ -53,6 +54,7 @@ class FittedAsset:
     frames: Float[Tensor, "j 4 4"] | None = None
     place: Float[Tensor, "4 4"] | None = None
     view: Camera | None = None
+    moments: Float[Tensor, "n j 3"] | None = None
 
     def __post_init__(self) -> None:
         n, j, t = len(self.cloud), len(self.names), len(self.rotations)
@@ -66,6 +68,8 @@ class FittedAsset:
         }
         if self.frames is not None or self.place is not None:
             wanted |= {"rig.frames": (self.frames, (j, 4, 4)), "rig.place": (self.place, (4, 4))}
+        if self.moments is not None:
+            wanted["rig.moments"] = (self.moments, (n, j, 3))
         for name, (value, shape) in wanted.items():
             if value is None:
                 raise InputError("FittedAsset: rig.frames and rig.place go together. Fit or export it again.")
@@ -96,7 +100,8 @@ class FittedAsset:
 
     def posed_under(self, maps: Float[Tensor, "j 4 4"]) -> tuple[Float[Tensor, "n 3"], Float[Tensor, "n 3 3"]]:
         """World positions and rotations of the points under the joints' skinning transforms."""
-        return deform(self.cloud.world_positions.detach(), self.weights, maps.to(self.joints.dtype))
+        points = self.cloud.world_positions.detach()
+        return deform(points, self.weights, maps.to(self.joints.dtype), self.moments)
 
     def maps(self) -> Float[Tensor, "t j 4 4"]:
         """The joints' skinning transforms in every frame of the fitted motion."""
@@ -125,8 +130,12 @@ class FittedAsset:
         return animation_from_poses(name, skeleton.rest, np.arange(len(maps)) / fps, poses)
 
     def model(self, animations: dict[str, Animation] | None = None) -> RiggedModel:
-        """The points as a rigged model without faces, coloured, with the strongest eight weights of each: what goes
-        into a .glb. ``animations`` are clips of :meth:`skeleton`, by default the fitted motion."""
+        """The points as a rigged model without faces, coloured, with eight weights each: what goes into a .glb.
+
+        ``animations`` are clips of :meth:`skeleton`, by default the fitted motion. The weights are the strongest ones;
+        where the asset has moments, for which a model has no room, those that come nearest to its points over the clips
+        (:mod:`rigpapr.export_weights`), over the fitted motion where there are none.
+        """
         from splatanim.rig.appearance import Appearance, decode_srgb
         from splatanim.rig.model import RiggedModel
         from splatanim.rig.weights import sparse_weights
@@ -135,19 +144,42 @@ class FittedAsset:
         colours = decode_srgb(self.cloud.colours().astype(np.float64).clip(0, 1))
         colours = np.concatenate([colours, np.ones((len(colours), 1))], axis=1)
         clips = {"fit": self.animation()} if animations is None else animations
-        skin = sparse_weights(self.weights.double().numpy())
+        skin = sparse_weights(self._blended(points, list(clips.values()) or [self.animation()]))
         looks = Appearance(colours=colours)
         return RiggedModel(
             points, np.empty((0, 3), np.int64), self.skeleton(), skin, appearance=looks, animations=clips
         )
 
+    def _blended(self, points: np.ndarray, clips: list[Animation]) -> np.ndarray:
+        """Weights (N, J) that need no moments, for the frames of clips."""
+        from rigpapr.export_weights import blend_weights
+        from rigpapr.skin import Skin
+        from splatanim.rig.skeleton import skin_transforms
+
+        weights = self.weights.double().numpy()
+        if self.moments is None or not bool(self.moments.any()):
+            return weights
+        skeleton, poses = self.skeleton(), []
+        for clip in clips:
+            keys = np.unique(np.concatenate([np.zeros(1), *(channel.times for channel in clip.channels)]))
+            poses.append(skin_transforms(skeleton, clip.sample(keys))[:, :, :3])
+        skin = Skin(weights, self.moments.double().numpy())
+        return blend_weights(points, skin, np.concatenate(poses), self.parents.tolist())
+
 
 def deform(
-    points: Float[Tensor, "n 3"], weights: Float[Tensor, "n j"], maps: Float[Tensor, "j 4 4"]
+    points: Float[Tensor, "n 3"],
+    weights: Float[Tensor, "n j"],
+    maps: Float[Tensor, "j 4 4"],
+    moments: Float[Tensor, "n j 3"] | None = None,
 ) -> tuple[Float[Tensor, "n 3"], Float[Tensor, "n 3 3"]]:
-    """Linear blend skinning: moved points, and the blended linear maps as how their surroundings have turned."""
+    """Moved points by linear blend skinning (RigPAPR eq. 1) and turned moments (:mod:`rigpapr.skin`), and the blended
+    linear maps as how their surroundings have turned."""
     blended = (weights @ maps[:, :3].flatten(1)).view(-1, 3, 4)
-    return (blended[..., :3] @ points[..., None])[..., 0] + blended[..., 3], blended[..., :3]
+    moved = (blended[..., :3] @ points[..., None])[..., 0] + blended[..., 3]
+    if moments is not None:
+        moved = moved + moments.flatten(1) @ maps[:, :3, :3].transpose(1, 2).reshape(-1, 3)
+    return moved, blended[..., :3]
 
 
 def write_fitted(path: str | os.PathLike[str], asset: FittedAsset, *, notes: dict[str, Any] | None = None) -> None:
@@ -162,6 +194,8 @@ def write_fitted(path: str | os.PathLike[str], asset: FittedAsset, *, notes: dic
         "motion.rotations": asset.rotations,
         "motion.translations": asset.translations,
     }
+    if asset.moments is not None:
+        rig["rig.moments"] = asset.moments
     if asset.frames is not None and asset.place is not None:
         rig |= {"rig.frames": asset.frames, "rig.place": asset.place}
     for name, value in rig.items():
@@ -203,6 +237,7 @@ def read_fitted(path: str | os.PathLike[str]) -> FittedAsset:
             tensors.get("rig.frames"),
             tensors.get("rig.place"),
             camera_from_json(rig.get("view")),
+            tensors.get("rig.moments"),
         )
     except KeyError as error:
         raise InputError(f"{path}: its rig lacks {error}. Fit or export it again.") from None

@@ -68,6 +68,8 @@ class TwoPhaseConfig:
     closed form of delta-depth takes up, as in the paper; else each map has its own. Where a motion is given,
     ``anchor`` weighs squared shifts and ways along the line of sight from it [cloud units], ``hold`` turns from it
     (:mod:`rigpapr.two_phase_trust`), and ``depth_share`` is left of delta-depth: the given motion has made use of it.
+    Phase 2 then holds distances of neighbours to those that phase 1 found, not to rest: bending at joints changes them
+    (edges from limb to limb most), and the published weight of that term would undo the motion.
     """
 
     steps_one: int = 80
@@ -119,10 +121,11 @@ class Fit:
     vectors: Tensor
     shifts: Tensor
     logits: Tensor
+    moments: Tensor
     frames_done: int = 1
     net: CorrectionNet = field(init=False)
     steps_done: int = 0
-    moments: dict[str, Tensor] = field(default_factory=dict)
+    adam: dict[str, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         torch.manual_seed(self.config.seed)
@@ -145,7 +148,7 @@ class Fit:
         """World positions and rotations of the points for one frame's turns and shifts."""
         turns = rotation_vectors_to_rotations(vectors)
         maps = joint_transforms(self.rig.parents, self.joints, turns, shifts)
-        return deform(self.points, torch.softmax(logits, dim=1), maps)
+        return deform(self.points, torch.softmax(logits, dim=1), maps, self.moments)
 
     def result(self) -> FittedAsset:
         """What has been found so far, corrections included."""
@@ -161,6 +164,7 @@ class Fit:
             turns,
             self.shifts.detach(),
             self.clip.fps,
+            moments=self.moments,
         )
 
 
@@ -182,8 +186,9 @@ def start_fit(
     if motion is not None:
         flat = log_rotations(motion.rotations.reshape(-1, 3, 3)).reshape(t, j, 3)
         vectors, shifts = torch.from_numpy(flat).float(), torch.from_numpy(motion.translations).float()
-    logits = weight_logits(rig.weights(cloud.world_positions.detach().cpu().numpy().astype(np.float64)))
-    return Fit(cloud, rig, clip, depth, tracks, config or TwoPhaseConfig(), vectors, shifts, logits)
+    skin = rig.skin(cloud.world_positions.detach().cpu().numpy().astype(np.float64))
+    logits, moments = weight_logits(skin.weights), torch.from_numpy(skin.moments).float()
+    return Fit(cloud, rig, clip, depth, tracks, config or TwoPhaseConfig(), vectors, shifts, logits, moments)
 
 
 def phase_one(fit: Fit, *, on_frame: Report | None = None, save: Callable[[Fit], None] | None = None) -> None:
@@ -325,7 +330,8 @@ def _step_loss(fit: Fit, w: LossWeights, edges: Tensor, fade: float, rng) -> Ten
     corrections = fit.net() * fit.turning
     vectors = fit.vectors[frame] + corrections[frame]
     with torch.no_grad():
-        held = depths(fit, fit.posed(fit.vectors[frame], fit.shifts[frame], fit.logits)[0])
+        before = fit.posed(fit.vectors[frame], fit.shifts[frame], fit.bound)[0]
+        held = depths(fit, before)
     posed = fit.posed(vectors, fit.shifts[frame], fit.logits)
     pool = near_subject(fit.clip, frame, posed[0].detach().numpy().astype(np.float64), fit.config.reach)
     loss = _picture_loss(fit, frame, posed, pool, rng)
@@ -339,7 +345,8 @@ def _step_loss(fit: Fit, w: LossWeights, edges: Tensor, fade: float, rng) -> Ten
         tracked, seen = torch.from_numpy(fit.tracks.pixels[frame]), torch.from_numpy(fit.tracks.seen[frame])
         loss = loss + w.track * fade * track_loss(pixels, tracked, seen)
     weights = torch.softmax(fit.logits, dim=1)
-    loss = loss + w.arap * arap_loss(fit.unit * posed[0], fit.unit * fit.points, edges)
+    shape = fit.points if fit.config.chain else before
+    loss = loss + w.arap * arap_loss(fit.unit * posed[0], fit.unit * shape, edges)
     loss = loss + fit.config.anchor * depth_hold(fit, posed[0], held)
     size, change = correction_losses(corrections)
     loss = loss + w.correction * size + w.correction_smooth * change

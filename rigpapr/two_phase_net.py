@@ -40,15 +40,15 @@ class CorrectionNet(nn.Module):
 
 def keep_moments(fit: Fit, optimiser: torch.optim.Adam) -> None:
     """Adam's state into the fit, so that a checkpoint can hold it."""
-    fit.moments = {}
+    fit.adam = {}
     for k, parameter in enumerate(p for group in optimiser.param_groups for p in group["params"]):
         for name, value in optimiser.state[parameter].items():
-            fit.moments[f"{k}.{name}"] = value.clone()
+            fit.adam[f"{k}.{name}"] = value.clone()
 
 
 def restore_moments(fit: Fit, optimiser: torch.optim.Adam) -> None:
     """Adam's state from a resumed fit."""
     for k, parameter in enumerate(p for group in optimiser.param_groups for p in group["params"]):
-        kept = {n.split(".", 1)[1]: v for n, v in fit.moments.items() if n.startswith(f"{k}.")}
+        kept = {n.split(".", 1)[1]: v for n, v in fit.adam.items() if n.startswith(f"{k}.")}
         if kept:
             optimiser.state[parameter] = {name: value.clone() for name, value in kept.items()}

@@ -18,7 +18,7 @@ def write_fit(path: str | os.PathLike[str], fit: Fit) -> None:
     """Turns, shifts, logits, the correction network and Adam's moments, and how far the phases are."""
     tensors = {"vectors": fit.vectors, "shifts": fit.shifts, "logits": fit.logits}
     tensors |= {f"net.{name}": value for name, value in fit.net.state_dict().items()}
-    tensors |= {f"adam.{name}": value for name, value in fit.moments.items()}
+    tensors |= {f"adam.{name}": value for name, value in fit.adam.items()}
     header = {"version": _VERSION, "frames_done": fit.frames_done, "steps_done": fit.steps_done}
     save_tensors(path, {k: v.detach().contiguous().clone() for k, v in tensors.items()}, "papr_fit", header)
 
@@ -44,7 +44,7 @@ def resume_fit(path: str | os.PathLike[str], fit: Fit) -> None:
     if not all(bool(torch.isfinite(value).all()) for value in tensors.values()):
         raise InputError(f"{path}: holds NaN or infinite values. Fit without --resume.")
     fit.vectors, fit.shifts, fit.logits = tensors["vectors"], tensors["shifts"], tensors["logits"]
-    fit.moments = _part(tensors, "adam.")
+    fit.adam = _part(tensors, "adam.")
     try:
         fit.net.load_state_dict(_part(tensors, "net."))
         fit.frames_done, fit.steps_done = int(header["frames_done"]), int(header["steps_done"])

@@ -40,7 +40,7 @@ def creature(count: int = 12_000, seed: int = 0) -> tuple[FitRig, Surface]:
         points,
         sparse_weights(weights, 4),
     )
-    return rig, Surface(points, normals, colours, rig.weights(points))
+    return rig, Surface(points, normals, colours, rig.skin(points))
 
 
 def camera(size: int = 128) -> Camera:
@@ -60,7 +60,7 @@ def film(rig: FitRig, surface: Surface, poses: list[JointPose], shot: Camera) ->
     """Pictures over white, masks, and true depth with a scale of its own in every frame."""
     rgb, masks, depth = [], [], []
     for k, pose in enumerate(poses):
-        points, _ = skinned(surface.points, surface.weights, transforms(rig, pose))
+        points, _ = skinned(surface.points, surface.skin, transforms(rig, pose))
         seen = see(shot, points, surface.size)
         picture, mask = draw(surface, shot, seen)
         rgb.append(np.where(mask[..., None], picture, np.uint8(255)))

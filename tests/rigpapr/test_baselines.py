@@ -17,6 +17,11 @@ from rigpapr.baselines import (
     quaternion_blend,
     skin_splats,
 )
+from rigpapr.binding import rig_in_pose, weight_logits
+from rigpapr.cloud import CloudConfig, PaprCloud
+from rigpapr.coarse_kinematics import transforms
+from rigpapr.fitted import FittedAsset
+from rigpapr.skin import plain_skin
 from rigpapr.two_phase import TwoPhaseConfig
 from splatanim.data import Mesh, Splats
 from splatanim.errors import InputError
@@ -24,6 +29,7 @@ from splatanim.rotations import quaternions_to_matrices
 from tests.helpers import random_rotation
 from tests.rigpapr import creatures
 from tests.rigpapr.test_posing import asset_of
+from tests.rigpapr.test_skin import MATRIX, bent, prism, rig_of, some_pose, vertices_under
 from tests.rigpapr.test_two_phase import clip_of, cloud_of
 
 
@@ -67,7 +73,7 @@ def test_one_rigid_motion_of_all_joints_is_exact_for_both() -> None:
     check_rigid(splats, SkinnedSplats(splats, weights).posed(maps), move)
     mesh = Mesh(rng.normal(size=(12, 3)), rng.permutation(12).reshape(4, 3))
     face, places = rng.integers(0, 4, 40), rng.dirichlet(np.ones(3), 40)
-    bound = MeshSplats(splats, mesh, face, places, rng.dirichlet(np.ones(3), 12))
+    bound = MeshSplats(splats, mesh, face, places, plain_skin(rng.dirichlet(np.ones(3), 12)))
     check_rigid(splats, bound.posed(maps), move)
 
 
@@ -102,7 +108,8 @@ def test_a_mesh_splat_turns_with_its_triangle_and_keeps_its_scale() -> None:
     splats = splats_at(np.array([[0.25, 0.25, 0.1]]))
     maps = np.tile(np.eye(4), (2, 1, 1))
     maps[1] = np.diag([2.0, 2.0, 2.0, 1.0])  # stretches the triangle, not the splat
-    bound = MeshSplats(splats, mesh, np.array([0]), np.array([[0.5, 0.25, 0.25]]), np.tile([0.0, 1.0], (3, 1)))
+    skin = plain_skin(np.tile([0.0, 1.0], (3, 1)))
+    bound = MeshSplats(splats, mesh, np.array([0]), np.array([[0.5, 0.25, 0.25]]), skin)
     posed = bound.posed(maps)
     np.testing.assert_allclose(posed.means, [[0.5, 0.5, 0.1]], atol=1e-6)
     np.testing.assert_allclose(covariances(posed), covariances(splats), rtol=1e-4)
@@ -120,11 +127,42 @@ def test_weights_are_carried_and_mistakes_told() -> None:
     mesh = Mesh(points[:3], np.array([[0, 1, 2]]))
     few = splats_at(points[:2])
     places = np.full((2, 3), 1 / 3)
-    assert len(bind_to_mesh(few, mesh, np.zeros(2, np.int64), places, asset).weights) == 3
+    assert len(bind_to_mesh(few, mesh, np.zeros(2, np.int64), places, asset).skin) == 3
+    with pytest.raises(InputError, match=r"the rig has joints low, high, the asset root, middle, arm, top\."):
+        bind_to_mesh(few, mesh, np.zeros(2, np.int64), places, asset, rig_of())
     with pytest.raises(InputError, match=r"MeshSplats: 2 splats, faces \(1,\)"):
         bind_to_mesh(few, mesh, np.zeros(1, np.int64), places, asset)
     with pytest.raises(InputError, match="MeshSplats: 3 vertices, weights for 2"):
-        MeshSplats(few, mesh, np.zeros(2, np.int64), places, np.ones((2, 1)))
+        MeshSplats(few, mesh, np.zeros(2, np.int64), places, plain_skin(np.ones((2, 1))))
+
+
+def test_vertices_follow_the_rigs_own_mesh_exactly() -> None:
+    model = prism()
+    first = bent(model, 0.7)
+    rig = rig_in_pose(model, first, MATRIX)
+    assert rig.mesh is not None
+    vertices, faces = rig.mesh.vertices(), model.faces
+    mesh = Mesh(vertices, faces)
+    points = torch.from_numpy(vertices[faces].mean(axis=1)).float()
+    asset = FittedAsset(
+        PaprCloud(CloudConfig(neighbours=4), points),
+        rig.names,
+        torch.tensor(rig.parents),
+        torch.from_numpy(rig.joints).float(),
+        torch.zeros(2, dtype=torch.bool),
+        weight_logits(rig.skin(points.numpy()).weights),
+        torch.eye(3).repeat(1, 2, 1, 1),
+        torch.zeros(1, 2, 3),
+    )
+    corners, middle = np.arange(len(faces)), np.full((len(faces), 3), 1 / 3)
+    pose = some_pose(2, 4)
+    maps = np.pad(transforms(rig, pose), ((0, 0), (0, 1), (0, 0)))
+    wanted = vertices_under(rig, model, first, pose)[faces].mean(axis=1)
+    splats = splats_at(points.numpy())
+    exact = bind_to_mesh(splats, mesh, corners, middle, asset, rig).posed(maps)
+    np.testing.assert_allclose(exact.means, wanted, atol=1e-5)
+    blurred = bind_to_mesh(splats, mesh, corners, middle, asset, dataclasses.replace(rig, mesh=None)).posed(maps)
+    assert np.abs(blurred.means - wanted).max() > 0.05  # by the weights of points between
 
 
 def test_photometric_only_uses_neither_depth_nor_a_start() -> None:

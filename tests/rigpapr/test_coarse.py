@@ -24,9 +24,9 @@ from rigpapr.coarse_surface import outward
 from rigpapr.coarse_terms import CoarseConfig, Problem, Targets, add_priors, add_targets, observe, state_of
 from rigpapr.coarse_tracker import RigMotion, predict, track
 from rigpapr.coarse_view import lift, project, project_jacobian, recoloured, see
+from rigpapr.skin import rig_mesh
 from splatanim.errors import InputError
 from splatanim.render.camera import look_at
-from splatanim.rig.weights import sparse_weights
 from tests.rigpapr import creatures
 
 
@@ -47,14 +47,14 @@ def test_point_jacobian_by_finite_differences() -> None:
     rig, surface = creatures.creature(500)
     pose, below = some_pose(), rig.descendants()
     rows = np.arange(0, 500, 60)
-    points, weights = surface.points[rows], surface.weights[rows]
-    exact = jacobian(rig, below, points, weights, transforms(rig, pose))
+    points, skin = surface.points[rows], surface.skin[rows]
+    exact = jacobian(rig, below, points, skin, transforms(rig, pose))
     step = 1e-6
     for unknown in range(24):
         change = np.zeros(24)
         change[unknown] = step
-        ahead = skinned(points, weights, transforms(rig, pose.stepped(change)))[0]
-        back = skinned(points, weights, transforms(rig, pose.stepped(-change)))[0]
+        ahead = skinned(points, skin, transforms(rig, pose.stepped(change)))[0]
+        back = skinned(points, skin, transforms(rig, pose.stepped(-change)))[0]
         np.testing.assert_allclose(exact[:, :, unknown], (ahead - back) / (2 * step), atol=1e-7)
     assert np.abs(exact).max() > 0.1
 
@@ -136,8 +136,8 @@ def test_a_known_motion_is_found() -> None:
     errors, still = [], []
     found = track(rig, surface, clip, depth, config=CoarseConfig())
     for frame in range(1, 6):
-        target, _ = skinned(surface.points, surface.weights, transforms(rig, truth[frame]))
-        moved, _ = skinned(surface.points, surface.weights, transforms(rig, found.pose(frame)))
+        target, _ = skinned(surface.points, surface.skin, transforms(rig, truth[frame]))
+        moved, _ = skinned(surface.points, surface.skin, transforms(rig, found.pose(frame)))
         errors.append(np.linalg.norm(moved - target, axis=1).mean())
         still.append(np.linalg.norm(surface.points - target, axis=1).mean())
     assert max(errors) < 0.015 and np.mean(errors) < 0.2 * np.mean(still)
@@ -173,10 +173,10 @@ def dense_steps(problem: Problem, poses: list[JointPose], systems: list) -> np.n
     """The steps by one stacked least-squares matrix."""
     active = np.flatnonzero(problem.active)
     count, rows = len(active), problem.pick(np.arange(len(problem.surface.points)), 250)
-    points, weights = problem.surface.points[rows], problem.surface.weights[rows]
-    places = [skinned(points, weights, transforms(problem.rig, p))[0].ravel() for p in poses]
+    points, skin = problem.surface.points[rows], problem.surface.skin[rows]
+    places = [skinned(points, skin, transforms(problem.rig, p))[0].ravel() for p in poses]
     slopes = [
-        jacobian(problem.rig, problem.below, points, weights, transforms(problem.rig, p)).reshape(-1, 24)[:, active]
+        jacobian(problem.rig, problem.below, points, skin, transforms(problem.rig, p)).reshape(-1, 24)[:, active]
         for p in poses
     ]
     matrix, right = np.zeros((4 * count, 4 * count)), np.zeros(4 * count)
@@ -222,17 +222,29 @@ def test_the_first_picture_gives_its_colours_where_it_shows_the_surface() -> Non
     assert (np.abs(painted.colours - 7).max(axis=1) < 1e-4)[seen].mean() > 0.5
 
 
-def test_weights_come_from_sources_that_face_alike() -> None:
-    rig, _ = creatures.creature(2000)
-    first, second = np.array([[0.0, 0.0, 0.0]]), np.array([[0.0, 0.0, 1e-3]])
-    skin = sparse_weights(np.repeat(np.eye(4)[[2, 3]], 8, axis=0), 4)
-    sources = np.concatenate([np.repeat(first, 8, 0), np.repeat(second, 8, 0)])
-    sources[0, 0] = 1.0
-    facing = np.repeat(np.array([[0.0, 0, 1], [0.0, 0, -1]]), 8, axis=0)
-    split = dataclasses.replace(rig, sources=sources, source_weights=skin, facing=facing)
-    np.testing.assert_allclose(split.weights(second, np.array([[0.0, 0, 1]])), [[0, 0, 1, 0]], atol=1e-9)
-    np.testing.assert_allclose(split.weights(first, np.array([[0.0, 0, -1]])), [[0, 0, 0, 1]], atol=1e-9)
-    assert split.weights(first).shape == (1, 4)
+def test_points_follow_the_shell_that_they_lie_below() -> None:
+    # two closed shells that run into each other: a wide one on joint 2, and the end of one on joint 3 hidden inside it
+    rig, _ = creatures.creature(200)
+    wide, thin = box((-0.5, -0.5, -0.5), (0.5, 0.5, 0.5)), box((-0.2, 0.2, -0.2), (0.2, 1.2, 0.2))
+    vertices = np.concatenate([wide[0], thin[0]])
+    weights = np.repeat(np.eye(4)[[2, 3]], 8, axis=0)
+    mesh = rig_mesh(vertices, np.concatenate([wide[1], thin[1] + 8]), weights, np.tile(np.eye(3, 4), (4, 1, 1)))
+    split = dataclasses.replace(rig, mesh=mesh)
+    below_wide = np.array([[0.3, 0.48, 0.0], [0.48, -0.2, 0.1]])
+    below_thin = np.array([[0.0, 1.1, 0.18], [0.18, 0.8, 0.0]])
+    np.testing.assert_allclose(split.skin(below_wide).weights, [[0, 0, 1, 0]] * 2, atol=1e-9)
+    np.testing.assert_allclose(split.skin(below_thin).weights, [[0, 0, 0, 1]] * 2, atol=1e-9)
+    # nearer to the thin shell's side, but outside of it and below the wide one's top
+    np.testing.assert_allclose(split.skin(np.array([[0.21, 0.47, 0.0]])).weights, [[0, 0, 1, 0]], atol=1e-9)
+    assert np.abs(rig.skin(below_wide).moments).max() == 0 and split.weights(below_wide).shape == (2, 4)
+
+
+def box(low: tuple[float, float, float], high: tuple[float, float, float]) -> tuple[np.ndarray, np.ndarray]:
+    """A closed box, faces outward."""
+    corners = np.array([[x, y, z] for x in (0, 1) for y in (0, 1) for z in (0, 1)], float)
+    quads = [(0, 1, 3, 2), (4, 6, 7, 5), (0, 4, 5, 1), (2, 3, 7, 6), (0, 2, 6, 4), (1, 5, 7, 3)]
+    faces = np.array([t for a, b, c, d in quads for t in ((a, b, c), (a, c, d))])
+    return np.array(low) + corners * (np.array(high) - np.array(low)), faces
 
 
 def test_points_behind_others_are_hidden() -> None:

@@ -30,6 +30,7 @@ from rigpapr.losses import (
 )
 from rigpapr.quality import ssim
 from rigpapr.renderer import render
+from rigpapr.skin import plain_skin
 from rigpapr.supervision import Clip
 from rigpapr.two_phase import TwoPhaseConfig, phase_one, phase_two, start_fit
 from rigpapr.two_phase_batch import map_values, patch_pixels, project_torch
@@ -159,7 +160,7 @@ SMALL = TwoPhaseConfig(steps_one=40, steps_two=6, patches=3, side=14, rate_one=(
 
 def error(asset: FittedAsset, rig, truth: JointPose, frame: int) -> float:
     points = asset.cloud.world_positions.detach().double().numpy()
-    target, _ = skinned(points, rig.weights(points), transforms(rig, truth))
+    target, _ = skinned(points, rig.skin(points), transforms(rig, truth))
     return float(np.linalg.norm(asset.posed(frame)[0].numpy() - target, axis=1).mean())
 
 
@@ -293,7 +294,7 @@ def test_the_motion_as_a_clip_poses_the_same() -> None:
     asset = start_fit(cloud, rig, blank(3, 32), motion=motion_of(creatures.motion(3))).result()
     maps = skin_transforms(asset.skeleton(), asset.animation().sample(2 / 24.0))
     points = cloud.world_positions.detach().double().numpy()
-    moved, _ = skinned(points, asset.weights.double().numpy(), maps[:, :3])
+    moved, _ = skinned(points, plain_skin(asset.weights.double().numpy()), maps[:, :3])
     np.testing.assert_allclose(asset.posed(2)[0].numpy(), moved, atol=1e-5)
 
 

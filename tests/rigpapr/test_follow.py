@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipelines.papr_follow import attach, carried, closest_in_triangles, vertex_maps
+from rigpapr.follow import attach, carried, closest_in_triangles, vertex_maps
 from splatanim.data import Mesh
 from splatanim.errors import InputError
 from tests.helpers import random_rotation
