@@ -15,9 +15,6 @@ from pipelines.progress import Progress
 
 if TYPE_CHECKING:
     from pipelines.fit_cases import Case
-    from rigpapr.coarse_kinematics import JointPose
-    from rigpapr.coarse_tracker import RigMotion
-    from rigpapr.skin import Skin
     from rigpapr.quality import Lpips
 
 Study = Literal["errors", "main", "ablations", "weights", "auto-rig", "novel-pose", "travelling"]
@@ -160,26 +157,24 @@ def _errors(config: EvaluateFitConfig, progress: Progress) -> str:
     for name in subjects(config):
         with progress.spinner(f"fitting {name}"):
             case = load_case(config, name)
-            row, motion = coarse_study(config, case)
-            rows.append(row if config.phases == "coarse" else {**row, **refined_study(config, case, motion)})
+            row = coarse_study(config, case)
+            rows.append(row if config.phases == "coarse" else {**row, **refined_study(config, case)})
     table = coarse_table(rows) + ("" if config.phases == "coarse" else "\n\n" + refined_table(rows))
     write_results(config.output, "fit", rows, table)
     return table
 
 
-def coarse_study(config: EvaluateFitConfig, case: Case) -> tuple[dict[str, Any], RigMotion]:
+def coarse_study(config: EvaluateFitConfig, case: Case) -> dict[str, Any]:
     """Vertex errors of the coarse tracker [scene units], and its CPU time a frame."""
-    from rigpapr.coarse_surface import surface_of_cloud
-    from rigpapr.coarse_terms import CoarseConfig
-    from rigpapr.coarse_tracker import track
+    from pipelines.fit_cases import tracker_of
+    from pipelines.fit_measures import vertex_errors
 
-    surface = surface_of_cloud(case.cloud, case.rig, seed=config.seed)
-    skin = case.rig.skin(case.vertices[0])
+    tracker, skin = tracker_of(config, case, case.rig, case.depth), case.rig.skin(case.vertices[0])
     start = time.process_time()
-    motion = track(case.rig, surface, case.clip, case.depth, config=CoarseConfig(seed=config.seed))
+    motion = tracker.track()
     seconds = (time.process_time() - start) / max(len(motion) - 1, 1)
     every = np.stack([vertex_errors(case, skin, motion.pose(k), k) for k in range(1, len(motion))])
-    row = {
+    return {
         "subject": case.name,
         "mean": float(every.mean()),
         "p95": float(np.percentile(every, 95)),
@@ -187,38 +182,25 @@ def coarse_study(config: EvaluateFitConfig, case: Case) -> tuple[dict[str, Any],
         "seconds": seconds,
         "still": float(np.linalg.norm(case.vertices[1 : len(every) + 1] - case.vertices[0], axis=2).mean()),
     }
-    return row, motion
 
 
-def refined_study(config: EvaluateFitConfig, case: Case, motion: RigMotion) -> dict[str, Any]:
+def refined_study(config: EvaluateFitConfig, case: Case) -> dict[str, Any]:
     """Vertex errors after phases 1 and 2, and pictures of the train view and of the novel views against the truth,
     beside those of a cloud that does not move."""
-    from pipelines.fit_cases import Chain, plan_for, tracks_of
-    from pipelines.fit_measures import cloud_method, pictures, still_method
-    from rigpapr.coarse_kinematics import JointPose
-    from rigpapr.two_phase import phase_one, phase_two, start_fit
+    from pipelines.fit_cases import Chain, plan_for, tracker_of, tracks_of
+    from pipelines.fit_measures import cloud_method, mean_vertex_errors, pictures, still_method
+    from rigpapr.phase_one import phase_one
+    from rigpapr.two_phase import phase_two, start_fit
 
     start = time.process_time()
     plan, tracks = plan_for(config, Chain("errors")), tracks_of(config, case)
-    fit = start_fit(case.cloud, case.rig, case.clip, motion=motion, depth=case.depth, tracks=tracks, config=plan)
-    phase_one(fit)
+    fit = start_fit(case.cloud, case.rig, case.clip, motion=None, depth=case.depth, tracks=tracks, config=plan)
+    phase_one(fit, tracker_of(config, case, case.rig, case.depth))
     if config.phases == "two":
         phase_two(fit)
     asset, seconds = fit.result(), time.process_time() - start
-    skin = case.rig.skin(case.vertices[0])
-    errors = []
-    for k in range(1, len(asset)):
-        pose = JointPose(asset.rotations[k].double().numpy(), asset.translations[k].double().numpy())
-        errors.append(float(vertex_errors(case, skin, pose, k).mean()))
+    errors = mean_vertex_errors(case, asset)
     found = pictures(case, cloud_method(asset))
     still = pictures(case, still_method(case.cloud))["novel"]
     timing = {"refined": float(np.mean(errors)), "refined_frames": errors, "refine_seconds": seconds}
     return {**timing, **found, "unmoved": still}
-
-
-def vertex_errors(case: Case, skin: Skin, pose: JointPose, frame: int) -> np.ndarray:
-    """Distances of the posed true mesh from the truth, (V,)."""
-    from rigpapr.coarse_kinematics import skinned, transforms
-
-    moved, _ = skinned(case.vertices[0], skin, transforms(case.rig, pose))
-    return np.linalg.norm(moved - case.vertices[frame], axis=1)

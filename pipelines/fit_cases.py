@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import json
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,11 +20,11 @@ if TYPE_CHECKING:
     from pipelines.papr_reposing import Motion
     from rigpapr.binding import FitRig
     from rigpapr.cloud import PaprCloud
-    from rigpapr.coarse_tracker import RigMotion
+    from rigpapr.coarse_tracker import RigMotion, Tracker
     from rigpapr.fitted import FittedAsset
     from rigpapr.supervision import Clip
     from rigpapr.supervision_tracks import Tracks
-    from rigpapr.two_phase import TwoPhaseConfig
+    from rigpapr.two_phase import Fit, TwoPhaseConfig
 
 STAGES = ("coarse", "one", "two")
 
@@ -175,45 +174,58 @@ def _run(
 ) -> dict[str, tuple[FittedAsset, float]]:
     from pipelines.fit_rig_inputs import PlacedRig, rig_of_points
     from rigpapr.fitted import write_fitted
+    from rigpapr.phase_one import phase_one
     from rigpapr.posing import with_rig_file
-    from rigpapr.two_phase import phase_one, phase_two, start_fit
+    from rigpapr.two_phase import phase_two, start_fit
 
     placed = case.placed
     if chain.auto_rig:
         placed = PlacedRig(rig_of_points(case.cloud.world_positions.detach().double().numpy()))
     depth = case.depth if chain.depth else None
-    start = time.process_time()
-    motion, before = coarse_motion(config, case, placed.rig, depth, chain)
-    plan, tracks = plan_for(config, chain), tracks_of(config, case)
-    fit = start_fit(case.cloud, placed.rig, case.clip, motion=motion, depth=depth, tracks=tracks, config=plan)
-    run: dict[str, Callable[[], None]] = {
-        "coarse": lambda: None,
-        "one": lambda: phase_one(fit),
-        "two": lambda: phase_two(fit),
-    }
+    plan = plan_for(config, chain)
     out = {}
     (config.output / "fits").mkdir(parents=True, exist_ok=True)
-    for stage in stages:
-        run[stage]()
+
+    def keep(stage: str, fit: Fit, seconds: float) -> None:
         asset = dataclasses.replace(
             with_rig_file(fit.result(), placed.frames, placed.place), view=case.clip.camera, fps=case.clip.fps
         )
-        seconds = time.process_time() - start + before
         write_fitted(_path(config, case, chain, stage), asset, notes={"mark": mark, "seconds": seconds})
         out[stage] = (asset, seconds)
+
+    motion, seconds = coarse_motion(config, case, placed.rig, depth, chain)
+    keep("coarse", start_fit(case.cloud, placed.rig, case.clip, motion=motion, depth=depth, config=plan), seconds)
+    if "one" not in stages:
+        return out
+    start = time.process_time()  # the tracker works within phase 1, from what that has found
+    tracks, tracker = tracks_of(config, case), tracker_of(config, case, placed.rig, depth)
+    fit = start_fit(case.cloud, placed.rig, case.clip, motion=None, depth=depth, tracks=tracks, config=plan)
+    phase_one(fit, tracker)
+    keep("one", fit, time.process_time() - start)
+    if "two" in stages:
+        phase_two(fit)
+        keep("two", fit, time.process_time() - start)
     return out
+
+
+def tracker_of(config: EvaluateFitConfig, case: Case, rig: FitRig, depth: np.ndarray | None) -> Tracker:
+    """The coarse tracker as ``splatanim fit`` makes it."""
+    from rigpapr.coarse_surface import surface_of_cloud
+    from rigpapr.coarse_terms import CoarseConfig
+    from rigpapr.coarse_tracker import Tracker
+
+    surface = surface_of_cloud(case.cloud, rig, seed=config.seed)
+    return Tracker(rig, surface, case.clip, depth, config=CoarseConfig(seed=config.seed))
 
 
 def coarse_motion(
     config: EvaluateFitConfig, case: Case, rig: FitRig, depth: np.ndarray | None, chain: Chain
 ) -> tuple[RigMotion, float]:
-    """The coarse tracker's motion, and the CPU seconds that it took where it was kept (else 0: they are being spent).
+    """The coarse tracker's motion, and the CPU seconds that it took.
 
     Chains that differ in the phases alone share it.
     """
-    from rigpapr.coarse_surface import surface_of_cloud
-    from rigpapr.coarse_terms import CoarseConfig
-    from rigpapr.coarse_tracker import RigMotion, track
+    from rigpapr.coarse_tracker import RigMotion
 
     label = f"{'auto' if chain.auto_rig else 'given'}{'' if chain.depth else '_nodepth'}"
     path = config.output / "fits" / f"{case.name}_{label}_{len(case.clip)}_{config.seed}_coarse.npz"
@@ -222,12 +234,11 @@ def coarse_motion(
             if kept["rotations"].shape[:2] == (len(case.clip), len(rig)):
                 return RigMotion(kept["rotations"], kept["translations"]), float(kept["seconds"])
     start = time.process_time()
-    surface = surface_of_cloud(case.cloud, rig, seed=config.seed)
-    motion = track(rig, surface, case.clip, depth, config=CoarseConfig(seed=config.seed))
+    motion = tracker_of(config, case, rig, depth).track()
     path.parent.mkdir(parents=True, exist_ok=True)
     seconds = time.process_time() - start
     np.savez_compressed(path, rotations=motion.rotations, translations=motion.translations, seconds=seconds)
-    return motion, 0.0
+    return motion, seconds
 
 
 def tracks_of(config: EvaluateFitConfig, case: Case) -> Tracks | None:

@@ -17,9 +17,11 @@ import torch
 from pipelines.fit_cases import Case
 from rigpapr.baselines import MeshSplats, SkinnedSplats
 from rigpapr.cloud import PaprCloud
+from rigpapr.coarse_kinematics import JointPose, skinned, transforms
 from rigpapr.fitted import FittedAsset
 from rigpapr.quality import Lpips, Quality, image_quality, mean_quality
 from rigpapr.renderer import render
+from rigpapr.skin import Skin
 from splatanim.render.camera import Camera
 from splatanim.render.rasterize import rasterize
 
@@ -72,7 +74,8 @@ def geometry(case: Case, asset: FittedAsset, attachment: Attachment) -> dict[str
     """Mean distances over all frames but the first [scene units].
 
     ``points``: of every point from where the true surface that it lies on at rest takes it; ``chamfer``: from points
-    to the nearest true surface sample and back, the two means added; ``joints``: of joints that both rigs name.
+    to the nearest true surface sample and back, the two means added; ``joints``: of joints that both rigs name;
+    ``vertices``: of the true mesh's vertices, where the asset has the case's own rig.
     """
     from scipy.spatial import cKDTree
 
@@ -95,7 +98,23 @@ def geometry(case: Case, asset: FittedAsset, attachment: Attachment) -> dict[str
         "points": float(np.mean(points)),
         "chamfer": float(np.mean(chamfer)),
         "joints": float(np.mean(places)) if places and len(shared) > len(asset.names) // 2 else None,
+        "vertices": float(np.mean(mean_vertex_errors(case, asset))) if asset.names == case.rig.names else None,
     }
+
+
+def vertex_errors(case: Case, skin: Skin, pose: JointPose, frame: int) -> np.ndarray:
+    """Distances of the posed true mesh from the truth, (V,)."""
+    moved, _ = skinned(case.vertices[0], skin, transforms(case.rig, pose))
+    return np.linalg.norm(moved - case.vertices[frame], axis=1)
+
+
+def mean_vertex_errors(case: Case, asset: FittedAsset) -> list[float]:
+    """The mean over the true mesh's vertices in every frame but the first, moved as the case's rig moves them."""
+    skin, errors = case.rig.skin(case.vertices[0]), []
+    for k in range(1, len(asset)):
+        pose = JointPose(asset.rotations[k].double().numpy(), asset.translations[k].double().numpy())
+        errors.append(float(vertex_errors(case, skin, pose, k).mean()))
+    return errors
 
 
 def widest(case: Case) -> tuple[str, Camera]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pipelines.fit_rig_inputs import FitInputs
     from pipelines.fit_rig_preview import Preview
     from rigpapr.coarse_kinematics import JointPose
-    from rigpapr.coarse_tracker import RigMotion
+    from rigpapr.coarse_tracker import RigMotion, Tracker
     from rigpapr.quality import Quality
     from rigpapr.two_phase import Fit, TwoPhaseConfig
 
@@ -123,13 +123,17 @@ def run_phases(
     config: FitConfig, inputs: FitInputs, checkpoint: Path, progress: Progress, preview: Preview
 ) -> tuple[Fit, dict[str, float]]:
     """The coarse tracker and the phases asked for, with a checkpoint after every frame and every 200 steps; the fit,
-    and CPU seconds a phase."""
-    from rigpapr.two_phase import phase_one, phase_two
+    and CPU seconds a phase. Where phase 1 aligns directly, the tracker works within it, frame by frame."""
+    from rigpapr.phase_one import phase_one
+    from rigpapr.two_phase import phase_two
     from rigpapr.two_phase_state import write_fit
 
     seconds: dict[str, float] = {}
+    direct = plan_of(config).direct and config.phases != "coarse"
     with _timed(seconds, "coarse"):
-        fit = _start(config, inputs, checkpoint, progress, preview)
+        tracker = _tracker(config, inputs, progress) if config.coarse and (direct or not config.resume) else None
+        motion = None if direct or tracker is None else _track(tracker, inputs, progress, preview)
+        fit = _start(config, inputs, checkpoint, motion)
 
     def save(under_way: Fit) -> None:
         write_fit(checkpoint, under_way)
@@ -140,7 +144,7 @@ def run_phases(
     save(fit)
     if config.phases != "coarse":
         with _timed(seconds, "one"), _bar(progress, "phase 1") as report:
-            phase_one(fit, on_frame=report, save=save)
+            phase_one(fit, tracker, on_frame=report, save=save)
     if config.phases == "two":
         with _timed(seconds, "two"), _bar(progress, "phase 2") as report:
             phase_two(fit, on_step=report, save=save)
@@ -200,14 +204,14 @@ def plan_of(config: FitConfig) -> TwoPhaseConfig:
     """The preset with what the user changed."""
     from rigpapr.two_phase import PRESETS
 
-    return dataclasses.replace(PRESETS[config.preset], chain=not config.coarse, seed=config.seed)
+    plan = PRESETS[config.preset]
+    return dataclasses.replace(plan, chain=not config.coarse, direct=plan.direct and config.coarse, seed=config.seed)
 
 
-def _start(config: FitConfig, inputs: FitInputs, checkpoint: Path, progress: Progress, preview: Preview) -> Fit:
+def _start(config: FitConfig, inputs: FitInputs, checkpoint: Path, motion: RigMotion | None) -> Fit:
     from rigpapr.two_phase import start_fit
     from rigpapr.two_phase_state import resume_fit
 
-    motion = _coarse(config, inputs, progress, preview) if config.coarse and not config.resume else None
     fit = start_fit(
         inputs.cloud,
         inputs.rig,
@@ -222,28 +226,26 @@ def _start(config: FitConfig, inputs: FitInputs, checkpoint: Path, progress: Pro
     return fit
 
 
-def _coarse(config: FitConfig, inputs: FitInputs, progress: Progress, preview: Preview) -> RigMotion:
+def _tracker(config: FitConfig, inputs: FitInputs, progress: Progress) -> Tracker:
     from rigpapr.coarse_surface import surface_of_cloud
     from rigpapr.coarse_terms import CoarseConfig
-    from rigpapr.coarse_tracker import track
+    from rigpapr.coarse_tracker import Tracker
 
+    with progress.spinner("looking at the asset from all around"):
+        surface = surface_of_cloud(inputs.cloud, inputs.rig, seed=config.seed)
+    return Tracker(inputs.rig, surface, inputs.clip, inputs.depth, config=CoarseConfig(seed=config.seed))
+
+
+def _track(tracker: Tracker, inputs: FitInputs, progress: Progress, preview: Preview) -> RigMotion:
+    """The coarse tracker alone, over the whole clip."""
     sketch = preview.sketch(inputs.cloud, inputs.rig)
 
     def tracked(frame: int, pose: JointPose) -> None:
         preview.show(f"coarse_{frame:04d}", frame, lambda: sketch(frame, pose))
         tick()
 
-    with progress.spinner("looking at the asset from all around"):
-        surface = surface_of_cloud(inputs.cloud, inputs.rig, seed=config.seed)
     with progress.bar("tracking", len(inputs.clip) - 1) as tick:
-        return track(
-            inputs.rig,
-            surface,
-            inputs.clip,
-            inputs.depth,
-            config=CoarseConfig(seed=config.seed),
-            on_frame=tracked,
-        )
+        return tracker.track(on_frame=tracked)
 
 
 @contextmanager

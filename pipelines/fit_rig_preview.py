@@ -60,9 +60,7 @@ class Preview:
             shifts[frame] = torch.from_numpy(pose.translations).float()
             places, loose = torch.from_numpy(rig.joints).float(), torch.from_numpy(rig.loose)
             parents, fps = torch.tensor(rig.parents), self.clip.fps
-            return FittedAsset(
-                cloud, rig.names, parents, places, loose, logits, turns, shifts, fps, moments=moments
-            )
+            return FittedAsset(cloud, rig.names, parents, places, loose, logits, turns, shifts, fps, moments=moments)
 
         return at
 

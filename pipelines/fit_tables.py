@@ -17,8 +17,8 @@ def study_table(title: str, rows: Sequence[Row]) -> str:
         f"## {title}",
         "",
         "| row | subject | train PSNR | SSIM | novel PSNR | SSIM | LPIPS train / novel | points e-3 | chamfer e-3 | "
-        "joints e-3 | CPU s |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        "joints e-3 | vertices e-3 | CPU s |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for name in dict.fromkeys(row["row"] for row in rows):
         block = [row for row in rows if row["row"] == name]
@@ -31,7 +31,7 @@ def study_table(title: str, rows: Sequence[Row]) -> str:
 def mean_row(rows: Sequence[Row]) -> Row:
     """The mean of every figure that all rows have."""
     out: Row = {"row": rows[0]["row"], "subject": "**mean**"}
-    for key in ("points", "chamfer", "joints", "seconds"):
+    for key in ("points", "chamfer", "joints", "vertices", "seconds"):
         out[key] = _mean([row.get(key) for row in rows])
     for view in ("train", "novel"):
         if all(row.get(view) for row in rows):
@@ -54,7 +54,7 @@ def _line(row: Row) -> str:
         _pair(novel),
         _number(novel.get("ssim"), 4),
         _lpips(train, novel),
-        *(_number(row.get(key), 1, 1000.0) for key in ("points", "chamfer", "joints")),
+        *(_number(row.get(key), 1, 1000.0) for key in ("points", "chamfer", "joints", "vertices")),
         _number(row.get("seconds"), 0),
     ]
     return "| " + " | ".join(cells) + " |"

@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float64
 
-from rigpapr.follow import Attachment, attach, carried
 from rigpapr.cloud import PaprCloud
 from rigpapr.dataset import View
+from rigpapr.follow import Attachment, attach, carried
 from rigpapr.initialisation import colours_from_views, in_picture, project
 from rigpapr.quality import Quality, image_quality
 from rigpapr.renderer import render

@@ -22,9 +22,10 @@ from rigpapr.binding import FitRig
 from rigpapr.cloud import PaprCloud
 from rigpapr.coarse_kinematics import skinned
 from rigpapr.fitted import FittedAsset
+from rigpapr.phase_one import phase_one
 from rigpapr.skin import Skin, plain_skin
 from rigpapr.supervision import Clip
-from rigpapr.two_phase import TwoPhaseConfig, phase_one, start_fit
+from rigpapr.two_phase import TwoPhaseConfig, start_fit
 from splatanim.data import Mesh, Splats
 from splatanim.errors import InputError
 from splatanim.rig.affine import matrix_quaternions, polar_rotations, quaternion_matrices
@@ -147,6 +148,8 @@ def photometric_only(
     """Every frame from the one before by descent on the picture alone: no tracker, no depth, no held rotations."""
     plan = config or TwoPhaseConfig()
     alone = dataclasses.replace(plan.one, depth=0.0, rotation=0.0)
-    fit = start_fit(cloud, rig, clip, motion=None, config=dataclasses.replace(plan, chain=True, one=alone))
+    fit = start_fit(
+        cloud, rig, clip, motion=None, config=dataclasses.replace(plan, chain=True, direct=False, one=alone)
+    )
     phase_one(fit, on_frame=on_frame)
     return fit.result()

@@ -38,8 +38,8 @@ class FitRig:
     """J joints, parents before children, the first one the root.
 
     ``joints`` (J, 3) are their places in the first frame; ``loose`` may also shift; ``still`` never turn (helpers that
-    only repeat their one child). ``sources`` and ``source_weights`` say what weights to carry to points; ``mesh`` is what
-    the rig skins, where its file has faces.
+    only repeat their one child). ``sources`` and ``source_weights`` say what weights to carry to points; ``mesh`` is
+    what the rig skins, where its file has faces.
     """
 
     names: tuple[str, ...]

@@ -2,37 +2,45 @@
 
 Gauss-Newton keeps to the nearest explanation, so a leg that passes behind another may come out as the other one, or
 stay behind. How well a drawing covers the mask tells: a limb in the wrong place leaves its part of the mask bare. For
-every limb, poses are drawn at random around what is known of it, kept by their cost and drawn again more closely
-(cross-entropy method). The rest of the body is drawn once, so that one pose costs a millisecond.
+every limb, poses are drawn at random around what is known of it (where it is and was, swings in the picture, the
+mirrored poses of its partner on the body's other side), kept by their cost and drawn again more closely (cross-entropy
+method). The rest of the body is drawn once, so that one pose costs a millisecond and a half. The best few of all limbs
+are then aligned directly (:mod:`rigpapr.direct`), and the picture that is nearest to the frame decides.
 
-The cost of a pose, in shares of the mask's area: bare pixels of the mask, pixels outside it, differences of colour and
-of depth where both are known, and how far the limb's joints have turned from where they were expected.
+The cost of a pose, in shares of the mask's area: how far bare pixels of the mask are from the drawing and drawn ones
+from the mask, differences of colour and of depth where both are known, and how far the limb's joints have turned from
+where they were expected.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float64, Int64, UInt8
+from jaxtyping import Float64, Int64, UInt8
 
 from rigpapr.coarse_kinematics import JointPose, exp_rotations, log_rotations, skinned, transforms
 from rigpapr.coarse_terms import Observation, Problem, State, depth_scale, state_of
+from rigpapr.coarse_tracker import Tracker, predict
 from rigpapr.coarse_view import project
+from rigpapr.direct import Aligner
 from splatanim.errors import require
 
 _LARGEST, _SMALLEST = 0.2, 0.004  # shares of the surface's points that a limb may have
 _ALIKE = 0.06  # of the size, by which a limb may differ from another one's mirror image
 _CHAIN = 4  # joints of a limb that are tried, from its root down its heaviest branch
-_FIRST, _ROUNDS, _EACH, _ELITE = 80, 4, 48, 8  # poses drawn first, rounds after, poses of each, poses kept
+_SWINGS = (-1.3, -0.9, -0.5, 0.5, 0.9, 1.3)  # [rad] in the picture, that are tried first
+_FIRST, _ROUNDS, _EACH, _ELITE = 80, 3, 40, 8  # poses drawn first, rounds after, poses of each, poses kept
 _ACROSS, _OTHER = 0.6, 0.25  # [rad] first deviations about the line of sight and about the other axes
-_OPTIONS = 120  # poses of a limb and a frame that a path may go through
-_COLOUR, _DEPTH, _TURN = 2.0, 0.4, 0.01  # weights of the cost
+_NEW, _APART = 0.25, 0.5  # [rad] by which a proposal differs from the pose at hand and from other proposals
+_OF_EACH, _TRIED, _ALIGNED = 2, 8, 3  # proposals of a limb, of all limbs tried quickly, and of these aligned fully
+_REMEMBERED = 6  # frames back, whose poses of the partner are mirrored
+_COLOUR, _DEPTH, _TURN = 2.0, 0.4, 0.02  # weights of the cost
 _FAR = 0.03  # [of the size] a difference of depth that counts in full
 _SLACK, _REACH, _FARTHEST = 1.5, 3.0, 9.0  # [px] outlines are known no better, counts once, and at most
-_MARGIN = 0.004  # of the mask's area, by which another pose of a limb must be better
 _LAST = 0.3  # a difference of colour beyond which it counts no more
 
 
@@ -50,6 +58,7 @@ class Limb:
 
     def from_partner(self, pose: JointPose) -> Float64[np.ndarray, "k 3 3"]:
         """The partner's turns, mirrored."""
+        assert self.normal is not None
         mirror = np.eye(3) - 2 * np.outer(self.normal, self.normal)
         return mirror @ pose.rotations[list(self.mirrored)] @ mirror
 
@@ -63,14 +72,15 @@ def limbs_of(problem: Problem) -> list[Limb]:
     for j in range(1, len(rig)):
         if not _SMALLEST < share[j] <= _LARGEST or share[rig.parents[j]] <= _LARGEST:
             continue
-        chain, at = [], j
+        chain: list[int] = []
+        at = j
         while at >= 0 and len(chain) < _CHAIN:
             if not rig.still[at] and not rig.loose[at]:
                 chain.append(at)
             below = [k for k in range(len(rig)) if rig.parents[k] == at]
             at = max(below, key=lambda k: share[k]) if below else -1
         if chain:
-            others = tuple(k for k in np.flatnonzero(problem.below[j]) if k not in chain)
+            others = tuple(int(k) for k in np.flatnonzero(problem.below[j]) if k not in chain)
             found.append(Limb(tuple(chain), others, np.flatnonzero(problem.below[j][problem.bones] > 0)))
     return [_paired(limb, found, problem) for limb in found]
 
@@ -90,7 +100,7 @@ def _paired(limb: Limb, limbs: list[Limb], problem: Problem) -> Limb:
         image = middle + from_middle - 2 * np.outer(from_middle @ normal, normal)
         off = float(np.linalg.norm(image - places[list(limb.joints)], axis=1).max())
         if off < least:
-            best, least = replace(limb, mirrored=other.joints, normal=normal), off
+            best, least = dataclasses.replace(limb, mirrored=other.joints, normal=normal), off
     return best
 
 
@@ -99,7 +109,6 @@ class Judge:
 
     def __init__(self, problem: Problem, frame: Observation, picture: UInt8[np.ndarray, "h w 3"]) -> None:
         self.problem, self.frame, self.picture = problem, frame, picture
-        self.near = _widened(frame.mask)
         self.area = max(int(frame.mask.sum()), 1)
         self.depth: np.ndarray | None = None
 
@@ -153,12 +162,6 @@ class Judge:
         return total / self.area
 
 
-def _widened(mask: Bool[np.ndarray, "h w"]) -> Bool[np.ndarray, "h w"]:
-    """By a pixel all around: outlines are known no better."""
-    cv2: Any = require("cv2", extra="captures")
-    return cv2.dilate(mask.astype(np.uint8), np.ones((3, 3), np.uint8)) > 0
-
-
 class LimbCosts:
     """Costs of one limb's poses in one frame, the rest of the body being drawn once."""
 
@@ -189,53 +192,89 @@ class LimbCosts:
         return self.judge.cost(np.where(front, nearest, self.behind[0]), np.where(front, row, self.behind[1]))
 
 
-def follow_limb(
-    judges: Sequence[Judge], limb: Limb, poses: Sequence[JointPose], rng: np.random.Generator
-) -> tuple[list[JointPose], float]:
-    """A limb's turns in all frames at once: of many poses a frame those with the least sum of costs and of squared
-    turns from frame to frame (Viterbi). ``poses[0]`` is at rest and stays. And by how much the sum fell."""
+class LimbSearch:
+    """Tries other poses of single limbs in a frame whose picture stays too far from the drawing."""
+
+    def __init__(self, tracker: Tracker, aligner: Aligner) -> None:
+        self.tracker, self.aligner = tracker, aligner
+        self.quick = Aligner(aligner.fit, dataclasses.replace(aligner.config, blurs=aligner.config.blurs[:1], steps=3))
+        self.limbs = limbs_of(tracker.problem)
+
+    def better(self, frame: int, pose: JointPose, error: float, before: Sequence[JointPose]) -> tuple[JointPose, float]:
+        """The pose with the least error of the picture, the one at hand and its error included. ``before``: the poses
+        of the frames up to this one."""
+        problem, view = self.tracker.problem, self.tracker.view(frame)
+        judge = Judge(problem, view.seen, view.picture)
+        judge.calibrate(state_of(problem, pose))
+        found = []
+        for limb in self.limbs:
+            rng = np.random.default_rng((problem.config.seed, frame, limb.joints[0]))
+            found += proposals(judge, limb, pose, before, rng)
+        found.sort(key=lambda item: item[0])
+        tried = [self.quick.aligned(frame, proposed)[::-1] for _, proposed in found[:_TRIED]]
+        tried.sort(key=lambda item: item[0])
+        for _, start in tried[:_ALIGNED]:
+            aligned, off = self.aligner.aligned(frame, start)
+            if off < error:
+                pose, error = aligned, off
+        return pose, error
+
+
+def proposals(
+    judge: Judge, limb: Limb, pose: JointPose, before: Sequence[JointPose], rng: np.random.Generator
+) -> list[tuple[float, JointPose]]:
+    """Poses that differ from ``pose`` in one limb, clearly and from one another, with how much less they cost."""
+    cost, joints = LimbCosts(judge, limb, pose), list(limb.joints)
+    axes = judge.problem.camera.T_camera_world[:3, :3]
+    expected = predict(list(before), 0.9).rotations[joints]
+
+    def value(turns: np.ndarray) -> float:
+        return cost(turns) + _TURN * float((3 - np.einsum("kij,kij->k", turns, expected)).sum()) / 2
+
+    tried = starts(limb, pose, before, expected, axes[2])
+    values = [value(turns) for turns in tried]
+    now = values[0]
+    for around in range(_ROUNDS + 1):
+        elite = [tried[k] for k in np.argsort(values, kind="stable")[:_ELITE]]
+        for k in range(_FIRST if around == 0 else _EACH):
+            steps = 0.5**around * rng.normal(size=(len(joints), 3)) * np.array([_OTHER, _OTHER, _ACROSS])
+            tried.append(exp_rotations(steps @ axes) @ elite[k % len(elite)])
+            values.append(value(tried[-1]))
+    chosen: list[tuple[float, np.ndarray]] = []
+    for k in np.argsort(values, kind="stable"):
+        new = _widest(tried[k], tried[0]) > _NEW and all(_widest(tried[k], kept) > _APART for _, kept in chosen)
+        if new:
+            chosen.append((values[k] - now, tried[k]))
+        if len(chosen) == _OF_EACH:
+            break
+    return [(gain, cost.with_turns(turns)) for gain, turns in chosen]
+
+
+def starts(
+    limb: Limb,
+    pose: JointPose,
+    before: Sequence[JointPose],
+    expected: Float64[np.ndarray, "k 3 3"],
+    forward: Float64[np.ndarray, " 3"],
+) -> list[np.ndarray]:
+    """What is known of a limb: the pose at hand first, what was expected, the last ones, its partner's mirrored, and
+    these swung about the line of sight at the limb's first and second joint."""
     joints = list(limb.joints)
-    axes = judges[0].problem.camera.T_camera_world[:3, :3]
-    known = [pose.rotations[joints] for pose in poses]
-    options, costs, at = [np.stack(known[:1])], [np.zeros(1)], []
-    for frame, judge in enumerate(judges, 1):
-        cost = LimbCosts(judge, limb, poses[frame])
-        tried = [known[frame], known[frame - 1], known[min(frame + 1, len(known) - 1)], *known[:: max(1, len(known) // 8)]]
-        if limb.mirrored:
-            tried += [limb.from_partner(pose) for pose in poses[:: max(1, len(poses) // 24)]]
-        if frame > 1:
-            best = np.argsort(costs[-1])[:_ELITE]
-            tried += [options[-1][k] for k in best]
-        values = [cost(turns) for turns in tried]
-        for around in range(_ROUNDS + 1):
-            order = np.argsort(values, kind="stable")[:_ELITE]
-            elite = [tried[k] for k in order]
-            for k in range(_FIRST if around == 0 else _EACH):
-                steps = 0.5**around * rng.normal(size=(len(joints), 3)) * np.array([_OTHER, _OTHER, _ACROSS])
-                tried.append(exp_rotations(steps @ axes) @ elite[k % len(elite)])
-                values.append(cost(tried[-1]))
-        kept = np.concatenate([[0], 1 + np.argsort(values[1:], kind="stable")[: _OPTIONS - 1]])
-        options.append(np.stack([tried[k] for k in kept]))
-        at.append(cost)
-        costs.append(np.array(values)[kept])
-    path, total, before = _cheapest(options, costs)
-    moved = [at[frame - 1].with_turns(options[frame][choice]) for frame, choice in enumerate(path[1:], 1)]
-    return [poses[0], *moved], before - total
+    out = [pose.rotations[joints], expected, before[-1].rotations[joints]]
+    rest = np.tile(np.eye(3), (len(joints), 1, 1))
+    bases = [out[0], expected, rest]
+    if limb.mirrored:
+        out += [limb.from_partner(past) for past in [pose, *before[-_REMEMBERED:]]]
+        bases.append(limb.from_partner(pose))
+    for swing in exp_rotations(np.array(_SWINGS)[:, None] * forward):
+        for base in bases:
+            for at in range(min(2, len(joints))):
+                swung = base.copy()
+                swung[at] = swing @ base[at]
+                out.append(swung)
+    return out
 
 
-def _cheapest(options: list[np.ndarray], costs: list[np.ndarray]) -> tuple[list[int], float, float]:
-    """The cheapest path through the options, its cost, and that of the path of first options."""
-    total, back = costs[0], []
-    before = float(sum(values[0] for values in costs))
-    for last, new, values in zip(options[:-1], options[1:], costs[1:], strict=True):
-        # tr(A^T B) = 1 + 2 cos angle; 2 - 2 cos is the squared angle where that is small, and bounded
-        cosine = (np.einsum("akij,bkij->abk", last, new) - 1) / 2
-        apart = _TURN * (2 - 2 * cosine.clip(-1, 1)).sum(axis=2)
-        before += float(apart[0, 0])
-        step = total[:, None] + apart
-        back.append(step.argmin(axis=0))
-        total = step.min(axis=0) + values
-    path = [int(total.argmin())]
-    for origin in reversed(back):
-        path.append(int(origin[path[-1]]))
-    return path[::-1], float(total.min()), before
+def _widest(one: np.ndarray, two: np.ndarray) -> float:
+    """The largest angle [rad] between turns (K, 3, 3)."""
+    return float(np.linalg.norm(log_rotations(one @ two.transpose(0, 2, 1)), axis=1).max())

@@ -74,22 +74,79 @@ def track(
 
     Raises InputError where a frame's mask is empty.
     """
-    config = config or CoarseConfig()
-    surface = recoloured(surface, clip.camera, clip.over_grey(0), clip.masks[0])
-    problem = Problem(rig, surface, clip.camera, config, np.random.default_rng(config.seed))
-    flow = FlowTracker()
-    poses, views = [rest_pose(len(rig))], []
-    for frame in range(1, len(clip)):
-        if not clip.masks[frame].any():
-            raise InputError(f"frame {frame}: the mask is empty: the subject has left. Cut the clip with --frames.")
-        seen = observe(clip.masks[frame], None if depth is None else depth[frame], config)
-        views.append(View(seen, clip.over_grey(frame), _travel(problem, clip, frame)))
-        poses.append(_follow(problem, flow, views[-1], predict(poses, config.velocity)))
-        if on_frame is not None:
-            on_frame(frame, poses[-1])
-    for _ in range(config.windows if len(poses) > 2 else 0):
-        poses = settle(problem, flow, views, poses)
-    return RigMotion(np.stack([p.rotations for p in poses]), np.stack([p.translations for p in poses]))
+    return Tracker(rig, surface, clip, depth, config=config).track(on_frame=on_frame)
+
+
+class Tracker:
+    """Finds a frame's pose from those of the frames before; what is random depends on the frame alone."""
+
+    def __init__(
+        self,
+        rig: FitRig,
+        surface: Surface,
+        clip: Clip,
+        depth: Float32[np.ndarray, "t h w"] | None,
+        *,
+        config: CoarseConfig | None = None,
+    ) -> None:
+        config = config or CoarseConfig()
+        surface = recoloured(surface, clip.camera, clip.over_grey(0), clip.masks[0])
+        self.problem = Problem(rig, surface, clip.camera, config, np.random.default_rng(config.seed))
+        self.clip, self.depth, self.flow = clip, depth, FlowTracker()
+        self._views: dict[int, View] = {}
+
+    def track(self, *, on_frame: Callable[[int, JointPose], None] | None = None) -> RigMotion:
+        """All frames one after the other, then all together."""
+        poses = [rest_pose(len(self.problem.rig))]
+        for frame in range(1, len(self.clip)):
+            poses.append(self.follow(frame, poses))
+            if on_frame is not None:
+                on_frame(frame, poses[-1])
+        poses = self.settled(poses)
+        return RigMotion(np.stack([p.rotations for p in poses]), np.stack([p.translations for p in poses]))
+
+    def view(self, frame: int) -> View:
+        """What there is of a frame. Raises InputError where its mask is empty."""
+        if frame not in self._views:
+            mask = self.clip.masks[frame]
+            if not mask.any():
+                raise InputError(f"frame {frame}: the mask is empty: the subject has left. Cut the clip with --frames.")
+            seen = observe(mask, None if self.depth is None else self.depth[frame], self.problem.config)
+            self._views[frame] = View(seen, self.clip.over_grey(frame), travelled(self.problem, self.clip, frame))
+        return self._views[frame]
+
+    def follow(self, frame: int, poses: list[JointPose]) -> JointPose:
+        """A frame's pose from its prediction: Gauss-Newton on depth and outlines, then rounds with flow."""
+        problem, view, c = self.problem, self.view(frame), self.problem.config
+        problem.rng = np.random.default_rng((c.seed, frame))
+        predicted = predict(poses, c.velocity)
+        pose = descend(problem, view.seen, predicted, predicted, view.travel, None, c.steps + 2)
+        for _ in range(c.rounds):
+            targets = flow_targets(problem, self.flow, state_of(problem, pose), view.seen, view.picture)
+            pose = descend(problem, view.seen, pose, predicted, view.travel, targets, c.steps)
+        return pose
+
+    def settled(self, poses: list[JointPose]) -> list[JointPose]:
+        """All frames at once (:mod:`rigpapr.coarse_smooth`), towards targets of the poses that come in."""
+        for _ in range(self.problem.config.windows if len(poses) > 2 else 0):
+            poses = self._settle(poses)
+        return poses
+
+    def _settle(self, poses: list[JointPose]) -> list[JointPose]:
+        problem = self.problem
+        problem.rng = np.random.default_rng(problem.config.seed)
+        views = [self.view(frame) for frame in range(1, len(poses))]
+        targets = [
+            flow_targets(problem, self.flow, state_of(problem, p), v.seen, v.picture)
+            for v, p in zip(views, poses[1:], strict=True)
+        ]
+        for _ in range(_WINDOW_STEPS):
+            systems = []
+            for view, pose, these in zip(views, poses[1:], targets, strict=True):
+                equations = equations_at(problem, view.seen, state_of(problem, pose), None, view.travel, these, 1.0)
+                systems.append(equations.reduced())
+            poses = smoothed(problem, poses, systems)
+        return poses
 
 
 @dataclass(frozen=True)
@@ -99,29 +156,6 @@ class View:
     seen: Observation
     picture: np.ndarray
     travel: float
-
-
-def _follow(problem: Problem, flow: FlowTracker, view: View, predicted: JointPose) -> JointPose:
-    """One frame's pose from its prediction."""
-    c = problem.config
-    pose = descend(problem, view.seen, predicted, predicted, view.travel, None, c.steps + 2)
-    for _ in range(c.rounds):
-        targets = flow_targets(problem, flow, state_of(problem, pose), view.seen, view.picture)
-        pose = descend(problem, view.seen, pose, predicted, view.travel, targets, c.steps)
-    return pose
-
-
-def settle(problem: Problem, flow: FlowTracker, views: list[View], poses: list[JointPose]) -> list[JointPose]:
-    """All frames at once (:mod:`rigpapr.coarse_smooth`), towards targets of the poses that come in."""
-    moving = list(zip(views, poses[1:], strict=True))
-    targets = [flow_targets(problem, flow, state_of(problem, p), v.seen, v.picture) for v, p in moving]
-    for _ in range(_WINDOW_STEPS):
-        systems = []
-        for view, pose, these in zip(views, poses[1:], targets, strict=True):
-            equations = equations_at(problem, view.seen, state_of(problem, pose), None, view.travel, these, 1.0)
-            systems.append(equations.reduced())
-        poses = smoothed(problem, poses, systems)
-    return poses
 
 
 def predict(poses: list[JointPose], share: float) -> JointPose:
@@ -191,7 +225,7 @@ def flow_targets(problem: Problem, flow: FlowTracker, state: State, frame: Obser
     return Targets(rows.astype(np.int64), there.astype(np.float64))
 
 
-def _travel(problem: Problem, clip: Clip, frame: int) -> float:
+def travelled(problem: Problem, clip: Clip, frame: int) -> float:
     """How far the mask's middle has moved since the first frame, in world units at the object's depth, less a slack
     of a twentieth of its size: limbs move the middle of a subject that stays in place, too."""
     middles = [np.array(np.nonzero(clip.masks[k])).mean(axis=1) for k in (0, frame)]

@@ -6,10 +6,14 @@ D the drawing, F the frame, and v_u = J_u d how a step d moves the surface that 
     D(u; d) - F(u) = r_u - grad(D)_u . v_u,      H = sum_u J_u^T A_u J_u,   A_u = sum_c w grad_c grad_c^T
 
 to first order, the gradient being the mean of both pictures' (which makes the error of third order). A pixel beside an
-outline shows the gradient of what is in front, so it goes with the nearest surface around it. A pixel's surface moves as
-the point does that has most of its attention (D.6); pixels of one point share its J, so H is a sum over points. Pictures
-are blurred less and less. Delta-depth of the points (:mod:`rigpapr.losses`) with its scale and smooth bias eliminated
-(:mod:`rigpapr.coarse_equations`), and holds to the pose that is given, for what the frame does not show.
+outline shows the gradient of what is in front, so it goes with the nearest surface around it. A pixel's surface moves
+as the point does that has most of its attention (D.6); pixels of one point share its J, so H is a sum over points.
+Pictures are blurred less and less. Delta-depth of the points (:mod:`rigpapr.losses`) with its scale and smooth bias
+eliminated (:mod:`rigpapr.coarse_equations`), and holds to the pose that is given, for what the frame does not show.
+
+A cloud's picture differs from the frames even where its pose is true: outlines a fifth of a pixel off make a subject
+half a per cent nearer or farther. The first frame's pose is known, so what it differs by there is taken off wherever
+the same place of the surface is seen later.
 """
 
 from __future__ import annotations
@@ -22,11 +26,12 @@ import torch
 from jaxtyping import Float, Float64, Int64
 
 from rigpapr.coarse_equations import NormalEquations, geman_mcclure
-from rigpapr.coarse_kinematics import JointPose, jacobian, log_rotations, skinned, transforms
+from rigpapr.coarse_kinematics import JointPose, jacobian, log_rotations, rest_pose, skinned, transforms
 from rigpapr.coarse_smooth import smoothed
 from rigpapr.coarse_terms import CoarseConfig, Observation, Problem, add_priors, observe, state_of
-from rigpapr.coarse_tracker import _travel
+from rigpapr.coarse_tracker import travelled
 from rigpapr.coarse_view import Surface, project, project_jacobian
+from rigpapr.fitted import deform
 from rigpapr.renderer import PaprRendering, render
 from rigpapr.skin import Skin
 from rigpapr.supervision_tracks import sample
@@ -36,6 +41,9 @@ if TYPE_CHECKING:
     from rigpapr.two_phase import Fit
 
 _SEEN = 0.5  # alpha from which a pixel shows the subject
+_WORSE = 1.02  # times the least error on the way: what the cloud's own error may make up
+_REST_REACH = 8  # [px] around the subject at rest
+_SAME_PLACE = 0.03  # of the size, from a point to the one that shows the same place at rest
 _BEHIND = 0.015  # of the size: how far behind the drawn depth a point still counts as seen
 
 
@@ -44,24 +52,24 @@ class DirectConfig:
     """Deviations and steps of direct alignment.
 
     ``blurs`` [px of a 256-pixel picture]: one after the other, ``steps`` each. ``colour`` and ``colour_cut`` of values
-    in [0, 1], ``depth`` and ``depth_cut`` [shares of the size] as in :class:`CoarseConfig`; ``turn`` [rad], ``root`` and
-    ``along`` [shares] hold turns, the root, and the mean way along the line of sight to the pose given; ``loose``
-    [shares] shifts of loose joints. ``votes``: how many independent measurements a picture counts for.
+    in [0, 1], ``depth`` and ``depth_cut`` [shares of the size] as in :class:`CoarseConfig`; ``turn`` [rad], ``root``
+    and ``along`` [shares] hold turns, the root, and the mean way along the line of sight to the pose given; ``loose``
+    [shares] shifts of loose joints; ``jerk`` and ``in_place`` [shares] are those of :class:`CoarseConfig`, for all
+    frames together. ``votes``: how many independent measurements a picture counts for.
     """
 
     blurs: tuple[float, ...] = (2.0, 1.0, 0.5)
     steps: int = 4
-    last: int = 4
     colour: float = 0.05
     colour_cut: float = 0.2
     depth: float = 0.0055
     depth_cut: float = 0.0165
     turn: float = 0.1
     root: float = 0.02
-    along: float = 0.006
+    along: float = 0.015
     loose: float = 0.0055
     jerk: float = 0.006
-    in_place: float = 0.007
+    in_place: float = 0.01
     votes: float = 1000.0
     damping: float = 1e-3
 
@@ -81,23 +89,25 @@ class Aligner:
         self.below, self.size, self.pixel = self.problem.below, self.problem.size, self.problem.pixel
         self.active = self.problem.active
         self.forward = self.camera.T_camera_world[2, :3]
-        self.travel = [_travel(self.problem, fit.clip, k) for k in range(len(fit.clip))]
+        self.travel = [travelled(self.problem, fit.clip, k) for k in range(len(fit.clip))]
         self.below_map = self._offsets()
+        rest = rest_pose(len(self.rig))
+        self.rest_pixels = project(self.camera, self.points)[0]
+        self.rest_picture = self.draw(rest)[1]
+        self.rest_owners = owners(self.rest_picture, _REST_REACH)
         self.some = np.random.default_rng(0).choice(len(self.points), min(500, len(self.points)), replace=False)
 
     def draw(self, pose: JointPose) -> tuple[np.ndarray, PaprRendering]:
         """Posed points, and the picture."""
         maps = torch.eye(4).repeat(len(self.rig), 1, 1)
         maps[:, :3] = torch.from_numpy(transforms(self.rig, pose)).float()
-        from rigpapr.fitted import deform
-
         weights = torch.softmax(self.fit.bound, dim=1)
         positions, linear = deform(self.fit.points, weights, maps, self.fit.moments)
         return positions.double().numpy(), render(self.fit.cloud, self.camera, positions=positions, rotations=linear)
 
     def aligned(self, frame: int, given: JointPose) -> tuple[JointPose, float]:
-        """The pose near the given one whose picture is nearest to a frame, and its mean absolute difference over the
-        mask's area; the given one where none is nearer."""
+        """The pose near the given one that the steps end at, or where its picture is clearly farther from the frame
+        than one on the way (the given one first), that; and the pictures' mean absolute difference over the mask."""
         best, least = given, np.inf
         pose = given
         seen = self.observation(frame)
@@ -110,17 +120,17 @@ class Aligner:
                 equations = self.equations(frame, seen, pose, posed, picture, given, blur * self.pixel)
                 pose = pose.stepped(equations.solve(self.active, self.config.damping), limit=0.2)
         error = self.error(self.draw(pose)[1], frame)
-        return (pose, error) if error < least else (best, least)
+        return (pose, error) if error < _WORSE * least else (best, least)
 
     def settled(self, poses: list[JointPose], rounds: int) -> list[JointPose]:
-        """All frames together (:mod:`rigpapr.coarse_smooth`)."""
-        seen = [self.observation(k) for k in range(len(poses))]
-        for _ in range(rounds):
+        """All frames together (:mod:`rigpapr.coarse_smooth`), ``rounds`` steps of each."""
+        blur = self.config.blurs[-1] * self.pixel
+        for _ in range(rounds if len(poses) > 2 else 0):
             systems = []
             for k in range(1, len(poses)):
-                posed, picture = self.draw(poses[k])
-                equations = self.equations(k, seen[k], poses[k], posed, picture, None, self.config.blurs[-1] * self.pixel)
-                add_priors(equations, self.problem, state_of(self.problem, poses[k]), None, self.travel[k])
+                pose, seen = poses[k], self.observation(k)
+                equations = self.equations(k, seen, pose, *self.draw(pose), None, blur)
+                add_priors(equations, self.problem, state_of(self.problem, pose), None, self.travel[k])
                 systems.append(equations.reduced())
             poses = smoothed(self.problem, poses, systems)
         return poses
@@ -171,18 +181,18 @@ class Aligner:
         maps: np.ndarray,
         blur: float,
     ) -> None:
-        cv2: Any = require("cv2", extra="captures")
         c = self.config
-        drawn, wanted = (cv2.GaussianBlur(p, (0, 0), blur) for p in (picture.rgb, self.fit.clip.picture(frame)))
-        residual = drawn - wanted
-        mean = (drawn + wanted) / 2
+        residual, mean = self._difference(picture, frame, blur)
         slope = np.stack([np.gradient(mean, axis=1), np.gradient(mean, axis=0)], axis=-1)  # (h, w, 3, 2)
         owner = owners(picture, int(np.ceil(2 * blur)) + 1)
         y, x = np.nonzero((owner >= 0) & (np.abs(slope).sum(axis=(2, 3)) > 1e-4))
+        own = owner[y, x]
         r, g = residual[y, x].astype(np.float64), slope[y, x].astype(np.float64)
+        pixels = np.stack([x, y], axis=1) + 0.5
+        r -= self._at_rest(pixels - project(self.camera, posed)[0][own] + self.rest_pixels[own], own, blur)
         trust = geman_mcclure(np.linalg.norm(r, axis=1), c.colour_cut) / c.colour**2
         trust *= c.votes / max(int(self.fit.clip.masks[frame].sum()), 1)
-        rows, point = np.unique(owner[y, x], return_inverse=True)
+        rows, point = np.unique(own, return_inverse=True)
         square, right = np.zeros((len(rows), 2, 2)), np.zeros((len(rows), 2))
         np.add.at(square, point, np.einsum("m,mca,mcb->mab", trust, g, g))
         np.add.at(right, point, np.einsum("m,mca,mc->ma", trust, g, r))
@@ -190,6 +200,27 @@ class Aligner:
         # the residual falls by grad . v, so its derivative is -grad J
         equations.matrix += np.einsum("nap,nab,nbq->pq", image, square, image, optimize=True)
         equations.right += np.einsum("nap,na->p", image, right)
+
+    def _difference(self, picture: PaprRendering, frame: int, blur: float) -> tuple[np.ndarray, np.ndarray]:
+        """Drawing less frame, and their mean, both blurred."""
+        cv2: Any = require("cv2", extra="captures")
+        drawn, wanted = (cv2.GaussianBlur(p, (0, 0), blur) for p in (picture.rgb, self.fit.clip.picture(frame)))
+        return drawn - wanted, (drawn + wanted) / 2
+
+    def _at_rest(
+        self, pixels: Float64[np.ndarray, "m 2"], own: Int64[np.ndarray, " m"], blur: float
+    ) -> Float64[np.ndarray, "m 3"]:
+        """The difference that the first frame, whose pose is known, has at the same places of the surface: the cloud's
+        own error, which no motion explains. 0 where that frame does not show the place."""
+        residual = self._difference(self.rest_picture, 0, blur)[0]
+        cell = np.floor(pixels).astype(int)
+        size = [self.camera.width, self.camera.height]
+        inside = (cell >= 0).all(axis=1) & (cell < size).all(axis=1)
+        cell = cell.clip(0, np.array(size) - 1)
+        there = self.rest_owners[cell[:, 1], cell[:, 0]]
+        apart = np.linalg.norm(self.points[there] - self.points[own], axis=1)
+        same = inside & (there >= 0) & (apart < _SAME_PLACE * self.size)
+        return np.where(same[:, None], sample(residual, pixels), 0.0).astype(np.float64)
 
     def _add_depth(
         self, equations: NormalEquations, seen: Observation, posed: np.ndarray, picture: PaprRendering, maps: np.ndarray
@@ -213,6 +244,7 @@ class Aligner:
         slopes = self._slopes(rows, posed, maps)
         lines = slopes[:, 2] - np.einsum("na,nap->np", along, slopes[:, :2])
         weight = geman_mcclure(residual, c.depth_cut * self.size) / (c.depth * self.size) ** 2 * c.votes / len(rows)
+        weight *= self.fit.config.one.depth
         weight *= np.linalg.norm(along, axis=1) < 0.02 * self.size  # not where the surface turns away
         equations.add(lines, residual, weight, -lifted[:, None] * seen.bias(pixels[rows]))
 

@@ -1,13 +1,12 @@
 """The two-phase fit of a rig's motion to a video through the frozen PAPR renderer (RigPAPR 3.4, D.5).
 
-Phase 1 takes frame after frame: turns of the joints and the root's translation, from the coarse tracker's pose (or,
-as in the paper, from the frame before). Phase 2 adds a temporal correction of the turns and refines the weights, over
-all frames together, while depth and tracks fade out.
+Phase 1 (:mod:`rigpapr.phase_one`) takes frame after frame: turns of the joints and the root's translation. Phase 2
+adds a temporal correction of the turns and refines the weights, over all frames together, while depth and tracks fade
+out.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -17,7 +16,7 @@ from jaxtyping import Float32
 from torch import Tensor
 
 from rigpapr.binding import FitRig, joint_transforms, weight_logits
-from rigpapr.cloud import OBJECT_SIZE, PaprCloud
+from rigpapr.cloud import PaprCloud
 from rigpapr.coarse_kinematics import log_rotations
 from rigpapr.coarse_tracker import RigMotion
 from rigpapr.fitted import FittedAsset, deform
@@ -26,12 +25,9 @@ from rigpapr.losses import (
     PHASE_TWO,
     LossWeights,
     arap_loss,
-    calibrated_depth,
     correction_losses,
-    delta_depth,
     descendant_weights,
     neighbour_edges,
-    rgb_loss,
     rotation_loss,
     track_loss,
     weight_smoothness,
@@ -39,22 +35,12 @@ from rigpapr.losses import (
 )
 from rigpapr.supervision import Clip
 from rigpapr.supervision_tracks import Tracks
-from rigpapr.two_phase_batch import (
-    DepthReference,
-    draw_patches,
-    map_values,
-    near_subject,
-    patch_pixels,
-    project_torch,
-    reference_depth,
-)
+from rigpapr.two_phase_batch import DepthReference, near_subject, project_torch, reference_depth
 from rigpapr.two_phase_net import CorrectionNet, keep_moments, restore_moments
-from rigpapr.two_phase_trust import accepted, depth_hold, depths, keep_what_helps
+from rigpapr.two_phase_terms import cosine, depth_loss, picture_loss
+from rigpapr.two_phase_trust import depth_hold, depths, keep_what_helps
 from splatanim.errors import InputError
 from splatanim.rig.differentiable import rotation_vectors_to_rotations
-
-_NOISE = 1e-3  # gradients below count as noise
-_SHIFT_RATE = 0.05  # of the turns' rate: shares of the object's size for radians
 
 Report = Callable[[int, int, float], None]  # done, total, loss
 
@@ -64,10 +50,11 @@ class TwoPhaseConfig:
     """Steps and rates. ``cpu``: a coarse start is refined by few steps; ``paper``: the published schedule.
 
     ``patches`` of ``side`` pixels a step; ``samples`` points for depth; ``chain``: phase 1 starts each frame from the
-    one before instead of from the given motion. ``one_scale``: depth maps have one scale over the clip up to what the
-    closed form of delta-depth takes up, as in the paper; else each map has its own. Where a motion is given,
-    ``anchor`` weighs squared shifts and ways along the line of sight from it [cloud units], ``hold`` turns from it
-    (:mod:`rigpapr.two_phase_trust`), and ``depth_share`` is left of delta-depth: the given motion has made use of it.
+    one before instead of from the given motion; ``direct``: by direct alignment instead of Adam. ``one_scale``: depth
+    maps have one scale over the clip up to what the closed form of delta-depth takes up, as in the paper; else each map
+    has its own. Where a motion is given, ``anchor`` weighs squared shifts and ways along the line of sight from it
+    [cloud units], ``hold`` turns from it (:mod:`rigpapr.two_phase_trust`), and ``depth_share`` is left of delta-depth:
+    the given motion has made use of it.
     Phase 2 then holds distances of neighbours to those that phase 1 found, not to rest: bending at joints changes them
     (edges from limb to limb most), and the published weight of that term would undo the motion.
     """
@@ -83,6 +70,7 @@ class TwoPhaseConfig:
     samples: int = 4096
     reach: int = 4
     chain: bool = False
+    direct: bool = False
     one_scale: bool = False
     anchor: float = 1.0
     hold: float = 0.1
@@ -93,7 +81,7 @@ class TwoPhaseConfig:
 
 
 PRESETS = {
-    "cpu": TwoPhaseConfig(),
+    "cpu": TwoPhaseConfig(direct=True),
     "paper": TwoPhaseConfig(
         steps_one=2000,
         rate_one=(5e-3, 1e-4),
@@ -123,6 +111,7 @@ class Fit:
     logits: Tensor
     moments: Tensor
     frames_done: int = 1
+    settled: bool = False  # all frames have been aligned together
     net: CorrectionNet = field(init=False)
     steps_done: int = 0
     adam: dict[str, Tensor] = field(default_factory=dict)
@@ -191,99 +180,6 @@ def start_fit(
     return Fit(cloud, rig, clip, depth, tracks, config or TwoPhaseConfig(), vectors, shifts, logits, moments)
 
 
-def phase_one(fit: Fit, *, on_frame: Report | None = None, save: Callable[[Fit], None] | None = None) -> None:
-    """Frame after frame; what is done already (a resumed fit) is kept."""
-    for frame in range(fit.frames_done, len(fit.clip)):
-        start = frame - 1 if fit.config.chain else frame
-        vectors = fit.vectors[start].clone().requires_grad_(True)
-        shifts = fit.shifts[start].clone().requires_grad_(True)
-        loss = _fit_frame(fit, frame, vectors, shifts)
-        found = (vectors.detach(), shifts.detach())
-        if not fit.config.chain:
-            found, loss = accepted(fit, frame, (fit.vectors[frame], fit.shifts[frame]), found)
-        fit.vectors[frame], fit.shifts[frame] = found
-        fit.frames_done = frame + 1
-        if save is not None:
-            save(fit)
-        if on_frame is not None:
-            on_frame(frame, len(fit.clip) - 1, loss)
-
-
-def _fit_frame(fit: Fit, frame: int, vectors: Tensor, shifts: Tensor) -> float:
-    c = fit.config
-    rng = np.random.default_rng((c.seed, 1, frame))
-    rates = (c.rate_one[0], _SHIFT_RATE * OBJECT_SIZE / fit.unit * c.rate_one[0])
-    groups = [{"params": [vectors], "lr": rates[0]}, {"params": [shifts], "lr": rates[1]}]
-    # Of a joint that nothing sees the gradient is noise, which Adam without eps would turn into steps of full size.
-    optimiser = torch.optim.Adam(groups, eps=1e-8 if c.chain else _NOISE)
-    first, first_shifts = vectors.detach().clone(), shifts.detach().clone()
-    pool: np.ndarray | None = None
-    held: Tensor | None = None
-    value = 0.0
-    for step in range(c.steps_one):
-        share = _cosine(c.rate_one[0], c.rate_one[1], step / max(c.steps_one - 1, 1)) / c.rate_one[0]
-        for group, rate in zip(optimiser.param_groups, rates, strict=True):
-            group["lr"] = rate * share
-        posed = fit.posed(vectors, shifts, fit.logits)
-        if pool is None or step % 10 == 0:
-            pool = near_subject(fit.clip, frame, posed[0].detach().numpy().astype(np.float64), c.reach)
-        loss = _picture_loss(fit, frame, posed, pool, rng)
-        depth_weight = c.one.depth * (1 if c.chain else c.depth_share)
-        loss = loss + depth_weight * _depth_loss(fit, frame, posed[0], rng)
-        if c.chain:  # held to rest, as in the paper; a tracked limb may well be far from there
-            loss = loss + c.one.rotation * rotation_loss(vectors, fit.alpha)
-        else:
-            held = depths(fit, posed[0]).detach() if held is None else held
-            loss = loss + c.hold * rotation_loss(vectors - first, fit.alpha)
-            loss = loss + c.anchor * ((fit.unit * (shifts - first_shifts)) ** 2).sum()
-            loss = loss + c.anchor * depth_hold(fit, posed[0], held)
-        optimiser.zero_grad()
-        loss.backward()
-        _masked(vectors, fit.turning)
-        _masked(shifts, fit.shifting)
-        optimiser.step()
-        value = float(loss.detach())
-    return value
-
-
-def _masked(parameter: Tensor, mask: Tensor) -> None:
-    """No gradient where nothing may move."""
-    assert parameter.grad is not None
-    parameter.grad *= mask
-
-
-def _cosine(first: float, last: float, done: float) -> float:
-    return last + 0.5 * (first - last) * (1 + math.cos(math.pi * done))
-
-
-def _picture_loss(fit: Fit, frame: int, posed: tuple[Tensor, Tensor], pool: np.ndarray, rng) -> Tensor:
-    c = fit.config
-    centres = pool[rng.integers(0, len(pool), c.patches)]
-    pixels = patch_pixels(centres, c.side, fit.clip.camera)
-    drawn, truth = draw_patches(fit.cloud, fit.clip, frame, posed, pixels, c.side)
-    return rgb_loss(drawn, truth)
-
-
-def _depth_loss(fit: Fit, frame: int, moved: Tensor, rng) -> Tensor:
-    """Delta-depth of a sample of points seen in both frames (cloud units)."""
-    if fit.depth is None or fit.reference is None:
-        return moved.sum() * 0.0
-    now = moved.detach().numpy().astype(np.float64)
-    _, values, known = map_values(now, fit.clip.camera, fit.depth[frame], fit.clip.masks[frame])
-    rows = np.flatnonzero(known & fit.reference.known)
-    if len(rows) < 30:
-        return moved.sum() * 0.0
-    if len(rows) > fit.config.samples:
-        rows = rng.choice(rows, fit.config.samples, replace=False)
-    index = torch.from_numpy(rows)
-    _, z = project_torch(fit.clip.camera, moved[index])
-    first, z = fit.reference.z[index], fit.unit * z
-    later, before = torch.from_numpy(values[rows]).to(z), torch.from_numpy(fit.reference.values[rows]).to(z)
-    if fit.config.one_scale:
-        return delta_depth(z - first, later - before, cut=0.5)[0]
-    return calibrated_depth(z, first, later, before, cut=0.5)[0]
-
-
 def phase_two(
     fit: Fit,
     *,
@@ -308,7 +204,7 @@ def phase_two(
         rng = np.random.default_rng((c.seed, 2, step))
         done = step / max(c.steps_two - 1, 1)
         for group, rate in zip(optimiser.param_groups, (c.rate_correction, c.rate_weights), strict=True):
-            group["lr"] = _cosine(rate, c.last_rate, done)
+            group["lr"] = cosine(rate, c.last_rate, done)
         loss = _step_loss(fit, weights, edges, (1 - done) if weights.decay else 1.0, rng)
         optimiser.zero_grad()
         loss.backward()
@@ -334,10 +230,10 @@ def _step_loss(fit: Fit, w: LossWeights, edges: Tensor, fade: float, rng) -> Ten
         held = depths(fit, before)
     posed = fit.posed(vectors, fit.shifts[frame], fit.logits)
     pool = near_subject(fit.clip, frame, posed[0].detach().numpy().astype(np.float64), fit.config.reach)
-    loss = _picture_loss(fit, frame, posed, pool, rng)
+    loss = picture_loss(fit, frame, posed, pool, rng)
     if w.depth * fade > 0:
         share = 1 if fit.config.chain else fit.config.depth_share
-        loss = loss + w.depth * share * fade * _depth_loss(fit, frame, posed[0], rng)
+        loss = loss + w.depth * share * fade * depth_loss(fit, frame, posed[0], rng)
     loss = loss + w.rotation * rotation_loss(vectors if fit.config.chain else corrections[frame], fit.alpha)
     if fit.tracks is not None and w.track * fade > 0:
         rows = torch.from_numpy(fit.tracks.rows)

@@ -11,7 +11,7 @@ from rigpapr.asset import load_tensors, save_tensors
 from rigpapr.two_phase import Fit
 from splatanim.errors import InputError
 
-_VERSION = 1
+_VERSION = 2
 
 
 def write_fit(path: str | os.PathLike[str], fit: Fit) -> None:
@@ -20,6 +20,7 @@ def write_fit(path: str | os.PathLike[str], fit: Fit) -> None:
     tensors |= {f"net.{name}": value for name, value in fit.net.state_dict().items()}
     tensors |= {f"adam.{name}": value for name, value in fit.adam.items()}
     header = {"version": _VERSION, "frames_done": fit.frames_done, "steps_done": fit.steps_done}
+    header["settled"] = fit.settled
     save_tensors(path, {k: v.detach().contiguous().clone() for k, v in tensors.items()}, "papr_fit", header)
 
 
@@ -48,6 +49,7 @@ def resume_fit(path: str | os.PathLike[str], fit: Fit) -> None:
     try:
         fit.net.load_state_dict(_part(tensors, "net."))
         fit.frames_done, fit.steps_done = int(header["frames_done"]), int(header["steps_done"])
+        fit.settled = bool(header["settled"])
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"{path}: the checkpoint is damaged ({error!r}). Fit without --resume.") from None
 

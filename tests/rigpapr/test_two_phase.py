@@ -13,6 +13,7 @@ from rigpapr.asset import read_asset, write_asset
 from rigpapr.cloud import CloudConfig, PaprCloud
 from rigpapr.coarse_kinematics import JointPose, skinned, transforms
 from rigpapr.coarse_tracker import RigMotion
+from rigpapr.coarse_view import Surface
 from rigpapr.fitted import FittedAsset, is_fitted, read_fitted, write_fitted
 from rigpapr.losses import (
     arap_loss,
@@ -28,15 +29,17 @@ from rigpapr.losses import (
     weight_smoothness,
     weight_sparsity,
 )
+from rigpapr.phase_one import phase_one
 from rigpapr.quality import ssim
 from rigpapr.renderer import render
 from rigpapr.skin import plain_skin
 from rigpapr.supervision import Clip
-from rigpapr.two_phase import TwoPhaseConfig, phase_one, phase_two, start_fit
+from rigpapr.two_phase import TwoPhaseConfig, phase_two, start_fit
 from rigpapr.two_phase_batch import map_values, patch_pixels, project_torch
 from rigpapr.two_phase_state import resume_fit, write_fit
 from rigpapr.two_phase_trust import accepted, depth_hold, depths, keep_what_helps, picture_error
 from splatanim.errors import InputError
+from splatanim.render.camera import Camera
 from splatanim.rig.skeleton import skin_transforms
 from tests.rigpapr import creatures
 
@@ -120,8 +123,13 @@ def test_losses_have_their_closed_forms() -> None:
 
 
 def cloud_of(count: int = 1500) -> tuple[PaprCloud, object]:
-    """A PAPR cloud of the creature, untrained but coloured: good enough to see it move."""
+    """A PAPR cloud of the creature."""
     rig, surface = creatures.creature(count)
+    return cloud_on(surface), rig
+
+
+def cloud_on(surface: Surface) -> PaprCloud:
+    """A PAPR cloud of a surface, untrained but coloured: good enough to see it move."""
     cloud = PaprCloud(
         CloudConfig(neighbours=6),
         torch.from_numpy(surface.points * 12).float(),
@@ -132,14 +140,16 @@ def cloud_of(count: int = 1500) -> tuple[PaprCloud, object]:
     with torch.no_grad():
         cloud.features[:, 4:7] = torch.log(colours / (1 - colours))
         cloud.influence += 2
-    return cloud, rig
+    return cloud
 
 
-def clip_of(cloud: PaprCloud, asset_poses: list[JointPose], rig, size: int = 64) -> tuple[Clip, np.ndarray]:
+def clip_of(
+    cloud: PaprCloud, asset_poses: list[JointPose], rig, size: int = 64, shot: Camera | None = None
+) -> tuple[Clip, np.ndarray]:
     """The cloud's own pictures under known poses: what a perfect fit reproduces exactly."""
     motion = motion_of(asset_poses)
     fit = start_fit(cloud, rig, blank(len(asset_poses), size), motion=motion)
-    asset, shot = fit.result(), creatures.camera(size)
+    asset, shot = fit.result(), creatures.camera(size) if shot is None else shot
     pictures = [render(cloud, shot, positions=p, rotations=r) for p, r in map(asset.posed, range(len(asset)))]
     rgb = np.stack([np.round(255 * p.rgb.clip(0, 1)).astype(np.uint8) for p in pictures])
     depth = np.stack([np.where(p.alpha > 0.5, p.depth, 0) for p in pictures]).astype(np.float32)
@@ -170,12 +180,13 @@ def test_phase_one_comes_nearer_to_a_known_pose() -> None:
     truth = creatures.motion(3, 0.1)
     clip, depth = clip_of(cloud, truth, rig)
     near = motion_of(creatures.motion(3, 0.04))
-    fit = start_fit(cloud, rig, clip, motion=near, depth=depth, config=SMALL)
+    # from 0.12 rad off, half the steps leave it to the patches that happen to be drawn whether all limbs arrive
+    fit = start_fit(cloud, rig, clip, motion=near, depth=depth, config=dataclasses.replace(SMALL, steps_one=80))
     before = error(fit.result(), rig, truth[2], 2)
     reports = []
     phase_one(fit, on_frame=lambda *values: reports.append(values[:2]))
     after = error(fit.result(), rig, truth[2], 2)
-    assert after < 0.5 * before and reports == [(1, 2), (2, 2)]
+    assert after < 0.2 * before and reports == [(1, 2), (2, 2)]
     torch.testing.assert_close(fit.vectors[0], torch.zeros(4, 3))
     assert all(parameter.grad is None for parameter in cloud.parameters())  # the renderer is frozen
 
