@@ -40,7 +40,7 @@ _OF_EACH, _TRIED, _ALIGNED = 2, 8, 3  # proposals of a limb, of all limbs tried 
 _REMEMBERED = 6  # frames back, whose poses of the partner are mirrored
 _COLOUR, _DEPTH, _TURN = 2.0, 0.4, 0.02  # weights of the cost
 _FAR = 0.03  # [of the size] a difference of depth that counts in full
-_SLACK, _REACH, _FARTHEST = 1.5, 3.0, 9.0  # [px] outlines are known no better, counts once, and at most
+_SLACK, _REACH, _FARTHEST = 1.5, 3.0, 9.0  # [px of 256] outlines are known no better, counts once, and at most
 _LAST = 0.3  # a difference of colour beyond which it counts no more
 
 
@@ -105,7 +105,7 @@ def _paired(limb: Limb, limbs: list[Limb], problem: Problem) -> Limb:
 
 
 class Judge:
-    """The cost of poses against one frame. ``pose`` is where everything but the limb in question stands."""
+    """The cost of drawings of the surface against one frame."""
 
     def __init__(self, problem: Problem, frame: Observation, picture: UInt8[np.ndarray, "h w 3"]) -> None:
         self.problem, self.frame, self.picture = problem, frame, picture
@@ -149,8 +149,10 @@ class Judge:
         mask = self.frame.mask
         drawn = np.isfinite(nearest).reshape(mask.shape)
         away = cv2.distanceTransform((~drawn).astype(np.uint8), cv2.DIST_L2, 3)
-        total = float(np.clip(away[mask] - _SLACK, 0, _FARTHEST).sum()) / _REACH
-        total += float(np.clip(self.frame.distance[drawn] - _SLACK, 0, _FARTHEST).sum()) / _REACH
+        pixel = self.problem.pixel
+        total = 0.0
+        for distance in (away[mask], self.frame.distance[drawn]):
+            total += float(np.clip(distance / pixel - _SLACK, 0, _FARTHEST).sum()) / _REACH
         both = np.flatnonzero((drawn & mask).ravel())
         colours = self.problem.surface.colours[row[both]]
         apart = np.abs(colours - self.picture.reshape(-1, 3)[both]).mean(axis=1) / 255
@@ -179,6 +181,7 @@ class LimbCosts:
             self.at_rest = self(turns) < as_is
 
     def with_turns(self, turns: Float64[np.ndarray, "k 3 3"]) -> JointPose:
+        """The pose with other turns of the limb's joints."""
         rotations, shifts = self.pose.rotations.copy(), self.pose.translations.copy()
         rotations[list(self.limb.joints)] = turns
         if self.at_rest:

@@ -65,9 +65,9 @@ def _by_alignment(
         pose, error = aligner.aligned(frame, given)
         if search is not None and error > _LOST * min(errors[-_BEFORE:]):
             pose, error = search.better(frame, pose, error, poses)
-        poses.append(pose)
-        errors.append(error)
         _keep(fit, frame, pose)
+        poses.append(pose_of(fit, frame))  # as a resumed fit reads it
+        errors.append(error)
         fit.frames_done = frame + 1
         if save is not None:
             save(fit)
