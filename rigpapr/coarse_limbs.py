@@ -152,7 +152,8 @@ class Judge:
         pixel = self.problem.pixel
         total = 0.0
         for distance in (away[mask], self.frame.distance[drawn]):
-            total += float(np.clip(distance / pixel - _SLACK, 0, _FARTHEST).sum()) / _REACH
+            near = np.minimum(distance, _FARTHEST * 4 * pixel) / pixel  # infinite where nothing is drawn
+            total += float(np.clip(near - _SLACK, 0, _FARTHEST).sum()) / _REACH
         both = np.flatnonzero((drawn & mask).ravel())
         colours = self.problem.surface.colours[row[both]]
         apart = np.abs(colours - self.picture.reshape(-1, 3)[both]).mean(axis=1) / 255

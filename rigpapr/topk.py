@@ -12,7 +12,6 @@ from __future__ import annotations
 import itertools
 from concurrent.futures import ThreadPoolExecutor
 
-import numba
 import numpy as np
 import torch
 from jaxtyping import Float, Float32, Int32
@@ -20,6 +19,7 @@ from torch import Tensor
 
 from splatanim.errors import InputError
 from splatanim.render.camera import Camera
+from splatanim.threads import numba_threads
 
 _MEAN_PER_CELL = 14.0  # points a cell: with fewer the rings of rays beside the object cross many empty cells
 _CLOSE_LIMIT = 64  # so many points may be tried for every ray, so that a floater before the lens costs no rings
@@ -53,7 +53,7 @@ def nearest_points(
     lens = np.array([camera.fx, camera.fy, camera.cx, camera.cy])
     common = (np.ascontiguousarray(pixels, np.float64), lens, *_bins(local, rows, camera), k, out, distances)
     tasks = list(itertools.pairwise([*range(0, len(pixels), _RAYS_A_TASK), len(pixels)]))
-    threads = min(numba.get_num_threads(), len(tasks))
+    threads = min(numba_threads(), len(tasks))
     if threads == 1:
         for first, last in tasks:
             search(first, last, *common)

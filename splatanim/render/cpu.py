@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import numba
 import numpy as np
 
 from splatanim.data import Splats
@@ -15,6 +14,7 @@ from splatanim.render._blend import Canvas, blend_tiles
 from splatanim.render._project import PACKED_COLUMNS, TILE, SplatArrays, View, project, scatter
 from splatanim.render.camera import Camera
 from splatanim.render.rasterize import Rendering
+from splatanim.threads import numba_threads
 
 # Images are done in bands of tile rows with at most this many (splat, tile) pairs: 256 MB, whatever the scene.
 PAIR_LIMIT = 1 << 25
@@ -44,7 +44,7 @@ class CpuRasterizer:
         depth: bool = False,
     ) -> Rendering:
         """See :func:`splatanim.render.rasterize.rasterize`."""
-        threads = self._threads or numba.get_num_threads()
+        threads = self._threads or numba_threads()
         size = (camera.height, camera.width)
         canvas = Canvas(
             np.empty((*size, 3), np.float32),
