@@ -27,7 +27,7 @@ def test_tables_and_means() -> None:
     lines = study_table("Fits", [row, other, still]).splitlines()
     assert lines[0] == "## Fits" and len(lines) == 8
     assert lines[4] == (
-        "| ours | fox | 25.00 / 16.00 | 0.9000 | 20.00 / 16.00 | 0.9000 | not measured | 12.0 |  |  |  |"
+        "| ours | fox | 25.00 / 16.00 | 0.9000 | 20.00 / 16.00 | 0.9000 | not measured | 12.0 |  |  |  |  |"
     )
     assert lines[6].startswith("| ours | **mean** | 26.00 / 16.00 ") and "| 18.0 |" in lines[6]
     assert "|  / 0.1000 |" in lines[7]
