@@ -69,3 +69,20 @@ class NormalEquations:
 def geman_mcclure(size: np.ndarray, scale: float) -> np.ndarray:
     """Weights of the robust Geman-McClure loss: 1 for small residuals, falling as the fourth power."""
     return 1.0 / (1.0 + (size / scale) ** 2) ** 2
+
+
+def robust_amounts(
+    basis: Float64[np.ndarray, "r b"],
+    values: Float64[np.ndarray, " r"],
+    cut: float,
+    prior: Float64[np.ndarray, " b"],
+    rounds: int = 1,
+) -> Float64[np.ndarray, " b"]:
+    """Amounts of a basis that leave least of ``values`` (Geman-McClure at ``cut``, reweighted ``rounds`` times), each
+    held to zero by its precision in ``prior``, in units of one fully trusted row."""
+    left = values
+    for _ in range(rounds):
+        weighted = basis * geman_mcclure(left, cut)[:, None]
+        amounts = np.linalg.solve(weighted.T @ basis + np.diag(prior), weighted.T @ values)
+        left = values - basis @ amounts
+    return amounts

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64, Int64, UInt8
 
+from rigpapr.coarse_equations import robust_amounts
 from rigpapr.coarse_kinematics import JointPose, exp_rotations, log_rotations, skinned, transforms
 from rigpapr.coarse_terms import Observation, Problem, State, depth_scale, state_of
 from rigpapr.coarse_tracker import Tracker, predict
@@ -122,10 +123,9 @@ class Judge:
         lifted = self.frame.depth_at(seen.pixels[rows]) * depth_scale(state, self.frame)
         off = seen.z[rows] - lifted
         basis = lifted[:, None] * self.frame.bias(seen.pixels[rows])
-        trust = 1 / (1 + (off / (c.depth_cut * self.problem.size)) ** 2) ** 2
         prior = np.full(basis.shape[1], (c.depth * self.problem.size / c.bias) ** 2 / c.votes * len(rows))
         prior[0] = 1e-9
-        amounts = np.linalg.solve((basis * trust[:, None]).T @ basis + np.diag(prior), basis.T @ (trust * off))
+        amounts = robust_amounts(basis, off, c.depth_cut * self.problem.size, prior)
         y, x = np.nonzero(self.frame.depth > 0)
         values = self.frame.depth[y, x] * depth_scale(state, self.frame)
         self.depth = np.zeros(self.frame.mask.shape)

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Float64, Int64
 
-from rigpapr.coarse_equations import NormalEquations, geman_mcclure
+from rigpapr.coarse_equations import NormalEquations, geman_mcclure, robust_amounts
 from rigpapr.coarse_kinematics import JointPose, jacobian, log_rotations, rest_pose, skinned, transforms
 from rigpapr.coarse_smooth import smoothed
 from rigpapr.coarse_terms import CoarseConfig, Observation, Problem, add_priors, observe, state_of
@@ -261,14 +261,10 @@ class Aligner:
         z = reference.z.double().numpy()[rows] / self.fit.unit
         lifted = reference.values[rows] * np.median(z / reference.values[rows])
         basis = lifted[:, None] * seen.bias(project(self.camera, self.points[rows])[0])
-        off = z - lifted
-        for _ in range(5):  # robust: points beside steps lie far off
-            trust = geman_mcclure(off, self.config.depth_cut * self.size)
-            weighted = basis * trust[:, None]
-            prior = (self.config.depth * self.size / self.priors.bias) ** 2 * np.eye(basis.shape[1])
-            amounts = np.linalg.solve(weighted.T @ basis + prior, weighted.T @ (z - lifted))
-            off = z - lifted - basis @ amounts
-        out[rows] = off
+        off = z - lifted  # far off beside steps
+        prior = np.full(basis.shape[1], (self.config.depth * self.size / self.priors.bias) ** 2)
+        amounts = robust_amounts(basis, off, self.config.depth_cut * self.size, prior, rounds=5)
+        out[rows] = off - basis @ amounts
         return out
 
     def _add_holds(
