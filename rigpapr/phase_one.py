@@ -59,7 +59,8 @@ def _by_alignment(
     aligner = Aligner(fit)
     search = LimbSearch(tracker, aligner) if tracker is not None else None
     poses = [pose_of(fit, k) for k in range(fit.frames_done)]
-    errors = [aligner.error(aligner.draw(pose)[1], k) for k, pose in enumerate(poses)][-_BEFORE:]
+    last = range(max(0, len(poses) - _BEFORE), len(poses))
+    errors = [aligner.error(aligner.draw(poses[k])[1], k) for k in last]
     for frame in range(fit.frames_done, len(fit.clip)):
         given = pose_of(fit, frame) if tracker is None else tracker.follow(frame, poses)
         pose, error = aligner.aligned(frame, given)
