@@ -166,10 +166,11 @@ def _errors(config: EvaluateFitConfig, progress: Progress) -> str:
 
 def coarse_study(config: EvaluateFitConfig, case: Case) -> dict[str, Any]:
     """Vertex errors of the coarse tracker [scene units], and its CPU time a frame."""
-    from pipelines.fit_cases import tracker_of
     from pipelines.fit_measures import vertex_errors
+    from rigpapr.coarse_tracker import tracker_of
 
-    tracker, skin = tracker_of(config, case, case.rig, case.depth), case.rig.skin(case.vertices[0])
+    tracker = tracker_of(case.cloud, case.rig, case.clip, case.depth, seed=config.seed)
+    skin = case.rig.skin(case.vertices[0])
     start = time.process_time()
     motion = tracker.track()
     seconds = (time.process_time() - start) / max(len(motion) - 1, 1)
@@ -187,15 +188,16 @@ def coarse_study(config: EvaluateFitConfig, case: Case) -> dict[str, Any]:
 def refined_study(config: EvaluateFitConfig, case: Case) -> dict[str, Any]:
     """Vertex errors after phases 1 and 2, and pictures of the train view and of the novel views against the truth,
     beside those of a cloud that does not move."""
-    from pipelines.fit_cases import Chain, plan_for, tracker_of, tracks_of
+    from pipelines.fit_cases import Chain, plan_for, tracks_of
     from pipelines.fit_measures import cloud_method, mean_vertex_errors, pictures, still_method
+    from rigpapr.coarse_tracker import tracker_of
     from rigpapr.phase_one import phase_one
     from rigpapr.two_phase import phase_two, start_fit
 
     start = time.process_time()
     plan, tracks = plan_for(config, Chain("errors")), tracks_of(config, case)
     fit = start_fit(case.cloud, case.rig, case.clip, motion=None, depth=case.depth, tracks=tracks, config=plan)
-    phase_one(fit, tracker_of(config, case, case.rig, case.depth))
+    phase_one(fit, tracker_of(case.cloud, case.rig, case.clip, case.depth, seed=config.seed))
     if config.phases == "two":
         phase_two(fit)
     asset, seconds = fit.result(), time.process_time() - start

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pipelines.papr_reposing import Motion
     from rigpapr.binding import FitRig
     from rigpapr.cloud import PaprCloud
-    from rigpapr.coarse_tracker import RigMotion, Tracker
+    from rigpapr.coarse_tracker import RigMotion
     from rigpapr.fitted import FittedAsset
     from rigpapr.supervision import Clip
     from rigpapr.supervision_tracks import Tracks
@@ -173,6 +173,7 @@ def _run(
     config: EvaluateFitConfig, case: Case, chain: Chain, stages: tuple[str, ...], mark: dict[str, Any]
 ) -> dict[str, tuple[FittedAsset, float]]:
     from pipelines.fit_rig_inputs import PlacedRig, rig_of_points
+    from rigpapr.coarse_tracker import tracker_of
     from rigpapr.fitted import write_fitted
     from rigpapr.phase_one import phase_one
     from rigpapr.posing import with_rig_file
@@ -198,7 +199,7 @@ def _run(
     if "one" not in stages:
         return out
     start = time.process_time()  # the tracker works within phase 1, from what that has found
-    tracks, tracker = tracks_of(config, case), tracker_of(config, case, placed.rig, depth)
+    tracks, tracker = tracks_of(config, case), tracker_of(case.cloud, placed.rig, case.clip, depth, seed=config.seed)
     fit = start_fit(case.cloud, placed.rig, case.clip, motion=None, depth=depth, tracks=tracks, config=plan)
     phase_one(fit, tracker)
     keep("one", fit, time.process_time() - start)
@@ -208,16 +209,6 @@ def _run(
     return out
 
 
-def tracker_of(config: EvaluateFitConfig, case: Case, rig: FitRig, depth: np.ndarray | None) -> Tracker:
-    """The coarse tracker as ``splatanim fit`` makes it."""
-    from rigpapr.coarse_surface import surface_of_cloud
-    from rigpapr.coarse_terms import CoarseConfig
-    from rigpapr.coarse_tracker import Tracker
-
-    surface = surface_of_cloud(case.cloud, rig, seed=config.seed)
-    return Tracker(rig, surface, case.clip, depth, config=CoarseConfig(seed=config.seed))
-
-
 def coarse_motion(
     config: EvaluateFitConfig, case: Case, rig: FitRig, depth: np.ndarray | None, chain: Chain
 ) -> tuple[RigMotion, float]:
@@ -225,7 +216,7 @@ def coarse_motion(
 
     Chains that differ in the phases alone share it.
     """
-    from rigpapr.coarse_tracker import RigMotion
+    from rigpapr.coarse_tracker import RigMotion, tracker_of
 
     label = f"{'auto' if chain.auto_rig else 'given'}{'' if chain.depth else '_nodepth'}"
     path = config.output / "fits" / f"{case.name}_{label}_{len(case.clip)}_{config.seed}_coarse.npz"
@@ -234,7 +225,7 @@ def coarse_motion(
             if kept["rotations"].shape[:2] == (len(case.clip), len(rig)):
                 return RigMotion(kept["rotations"], kept["translations"]), float(kept["seconds"])
     start = time.process_time()
-    motion = tracker_of(config, case, rig, depth).track()
+    motion = tracker_of(case.cloud, rig, case.clip, depth, seed=config.seed).track()
     path.parent.mkdir(parents=True, exist_ok=True)
     seconds = time.process_time() - start
     np.savez_compressed(path, rotations=motion.rotations, translations=motion.translations, seconds=seconds)

@@ -131,9 +131,10 @@ def run_phases(
     seconds: dict[str, float] = {}
     direct = plan_of(config).direct and config.phases != "coarse"
     with _timed(seconds, "coarse"):
-        tracker = _tracker(config, inputs, progress) if config.coarse and (direct or not config.resume) else None
-        motion = None if direct or tracker is None else _track(tracker, inputs, progress, preview)
+        alone = config.coarse and not direct and not config.resume
+        motion = _track(_tracker(config, inputs, progress), inputs, progress, preview) if alone else None
         fit = _start(config, inputs, checkpoint, motion)
+        tracker = _tracker(config, inputs, progress) if direct and not fit.settled else None
 
     def save(under_way: Fit) -> None:
         write_fit(checkpoint, under_way)
@@ -227,13 +228,10 @@ def _start(config: FitConfig, inputs: FitInputs, checkpoint: Path, motion: RigMo
 
 
 def _tracker(config: FitConfig, inputs: FitInputs, progress: Progress) -> Tracker:
-    from rigpapr.coarse_surface import surface_of_cloud
-    from rigpapr.coarse_terms import CoarseConfig
-    from rigpapr.coarse_tracker import Tracker
+    from rigpapr.coarse_tracker import tracker_of
 
     with progress.spinner("looking at the asset from all around"):
-        surface = surface_of_cloud(inputs.cloud, inputs.rig, seed=config.seed)
-    return Tracker(inputs.rig, surface, inputs.clip, inputs.depth, config=CoarseConfig(seed=config.seed))
+        return tracker_of(inputs.cloud, inputs.rig, inputs.clip, inputs.depth, seed=config.seed)
 
 
 def _track(tracker: Tracker, inputs: FitInputs, progress: Progress, preview: Preview) -> RigMotion:

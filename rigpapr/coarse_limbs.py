@@ -120,14 +120,15 @@ class Judge:
         if self.frame.depth is None or len(rows) < 50:
             return
         rows = self.problem.pick(rows, 1000)
-        lifted = self.frame.depth_at(seen.pixels[rows]) * depth_scale(state, self.frame)
+        scale = depth_scale(state, self.frame)
+        lifted = self.frame.depth_at(seen.pixels[rows]) * scale
         off = seen.z[rows] - lifted
         basis = lifted[:, None] * self.frame.bias(seen.pixels[rows])
         prior = np.full(basis.shape[1], (c.depth * self.problem.size / c.bias) ** 2 / c.votes * len(rows))
         prior[0] = 1e-9
         amounts = robust_amounts(basis, off, c.depth_cut * self.problem.size, prior)
         y, x = np.nonzero(self.frame.depth > 0)
-        values = self.frame.depth[y, x] * depth_scale(state, self.frame)
+        values = self.frame.depth[y, x] * scale
         self.depth = np.zeros(self.frame.mask.shape)
         self.depth[y, x] = values * (1 + self.frame.bias(np.stack([x, y], axis=1) + 0.5) @ amounts)
 
@@ -201,7 +202,6 @@ class LimbSearch:
 
     def __init__(self, tracker: Tracker, aligner: Aligner) -> None:
         self.tracker, self.aligner = tracker, aligner
-        self.quick = Aligner(aligner.fit, dataclasses.replace(aligner.config, blurs=aligner.config.blurs[:1], steps=3))
         self.limbs = limbs_of(tracker.problem)
 
     def better(self, frame: int, pose: JointPose, error: float, before: Sequence[JointPose]) -> tuple[JointPose, float]:
@@ -215,7 +215,7 @@ class LimbSearch:
             rng = np.random.default_rng((problem.config.seed, frame, limb.joints[0]))
             found += proposals(judge, limb, pose, before, rng)
         found.sort(key=lambda item: item[0])
-        tried = [self.quick.aligned(frame, proposed)[::-1] for _, proposed in found[:_TRIED]]
+        tried = [self.aligner.aligned(frame, start, quick=True)[::-1] for _, start in found[:_TRIED]]
         tried.sort(key=lambda item: item[0])
         for _, start in tried[:_ALIGNED]:
             aligned, off = self.aligner.aligned(frame, start)

@@ -18,6 +18,7 @@ from rigpapr.coarse_view import Seen, Surface, lift, project_jacobian, see
 from splatanim.errors import require
 from splatanim.render.camera import Camera
 
+_SCALE_PRECISION = 1e-6  # the depth scale is free
 _STEP = 0.015  # relative change of depth within three pixels that is a step from one surface to another
 
 
@@ -126,6 +127,14 @@ def _without_steps(depth: Float32[np.ndarray, "h w"]) -> Float32[np.ndarray, "h 
     high = maximum_filter(np.where(known, depth, -np.inf), 3)
     low = minimum_filter(np.where(known, depth, np.inf), 3)
     return np.where(known & (high < (1 + _STEP) * low), depth, 0).astype(np.float32)
+
+
+def bias_precision(frame: Observation | None, config: CoarseConfig) -> Float64[np.ndarray, "c c"]:
+    """How firmly the unknowns of a frame's depth map are held to zero: its scale hardly, each Gaussian of its bias by
+    ``config.bias``; the scale alone without a map."""
+    out = np.eye(1 if frame is None else len(frame.bias_centres) + 1) / config.bias**2
+    out[0, 0] = _SCALE_PRECISION
+    return out
 
 
 @dataclass

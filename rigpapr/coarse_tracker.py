@@ -16,9 +16,11 @@ import numpy as np
 from jaxtyping import Float32, Float64
 
 from rigpapr.binding import FitRig
+from rigpapr.cloud import PaprCloud
 from rigpapr.coarse_equations import NormalEquations
 from rigpapr.coarse_kinematics import JointPose, exp_rotations, log_rotations, rest_pose
 from rigpapr.coarse_smooth import smoothed
+from rigpapr.coarse_surface import surface_of_cloud
 from rigpapr.coarse_terms import (
     CoarseConfig,
     Observation,
@@ -29,6 +31,7 @@ from rigpapr.coarse_terms import (
     add_outline,
     add_priors,
     add_targets,
+    bias_precision,
     observe,
     state_of,
 )
@@ -38,7 +41,6 @@ from rigpapr.supervision_tracks import FlowTracker, sample
 from splatanim.errors import InputError
 
 _FASTEST = 0.5  # [rad] a frame by which the prediction may run on
-_BIAS_CONSTANT = 1e-6  # the depth scale is free
 _WINDOW_STEPS = 3
 
 
@@ -60,25 +62,11 @@ class RigMotion:
         return JointPose(self.rotations[frame], self.translations[frame])
 
 
-def track(
-    rig: FitRig,
-    surface: Surface,
-    clip: Clip,
-    depth: Float32[np.ndarray, "t h w"] | None,
-    *,
-    config: CoarseConfig | None = None,
-    on_frame: Callable[[int, JointPose], None] | None = None,
-) -> RigMotion:
-    """Poses of all frames. Needs OpenCV (extra ``captures``); ``depth`` None does without depth. ``on_frame`` gets each
-    frame's pose as it is found, before all frames are moved together.
-
-    Raises InputError where a frame's mask is empty.
-    """
-    return Tracker(rig, surface, clip, depth, config=config).track(on_frame=on_frame)
-
-
 class Tracker:
-    """Finds a frame's pose from those of the frames before; what is random depends on the frame alone."""
+    """Finds a frame's pose from those of the frames before; what is random depends on the frame alone.
+
+    Needs OpenCV (extra ``captures``); ``depth`` None does without depth.
+    """
 
     def __init__(
         self,
@@ -96,7 +84,8 @@ class Tracker:
         self._views: dict[int, View] = {}
 
     def track(self, *, on_frame: Callable[[int, JointPose], None] | None = None) -> RigMotion:
-        """All frames one after the other, then all together."""
+        """Poses of all frames, one after the other, then all together. ``on_frame`` gets each frame's pose as it is
+        found. Raises InputError where a frame's mask is empty."""
         poses = [rest_pose(len(self.problem.rig))]
         for frame in range(1, len(self.clip)):
             poses.append(self.follow(frame, poses))
@@ -149,6 +138,14 @@ class Tracker:
         return poses
 
 
+def tracker_of(
+    cloud: PaprCloud, rig: FitRig, clip: Clip, depth: Float32[np.ndarray, "t h w"] | None, *, seed: int = 0
+) -> Tracker:
+    """A tracker of a cloud's surface (:func:`rigpapr.coarse_surface.surface_of_cloud`), all seeded alike."""
+    surface = surface_of_cloud(cloud, rig, seed=seed)
+    return Tracker(rig, surface, clip, depth, config=CoarseConfig(seed=seed))
+
+
 @dataclass(frozen=True)
 class View:
     """What there is of one frame: the observation, the picture over grey, how far the subject has travelled."""
@@ -195,10 +192,7 @@ def equations_at(
     widen: float,
 ) -> NormalEquations:
     """All terms at one pose."""
-    count = len(frame.bias_centres) + 1
-    prior = np.eye(count) / problem.config.bias**2
-    prior[0, 0] = _BIAS_CONSTANT
-    equations = NormalEquations(6 * len(problem.rig), prior)
+    equations = NormalEquations(6 * len(problem.rig), bias_precision(frame, problem.config))
     if targets is not None:
         add_targets(equations, problem, state, frame, targets, widen)
     if frame.depth is not None:

@@ -28,7 +28,7 @@ from jaxtyping import Float, Float64, Int64
 from rigpapr.coarse_equations import NormalEquations, geman_mcclure, robust_amounts
 from rigpapr.coarse_kinematics import JointPose, jacobian, log_rotations, rest_pose, skinned, transforms
 from rigpapr.coarse_smooth import smoothed
-from rigpapr.coarse_terms import CoarseConfig, Observation, Problem, add_priors, observe, state_of
+from rigpapr.coarse_terms import CoarseConfig, Observation, Problem, add_priors, bias_precision, observe, state_of
 from rigpapr.coarse_tracker import travelled
 from rigpapr.coarse_view import Surface, project, project_jacobian
 from rigpapr.fitted import deform
@@ -51,7 +51,8 @@ _BEHIND = 0.015  # of the size: how far behind the drawn depth a point still cou
 class DirectConfig:
     """Deviations and steps of direct alignment.
 
-    ``blurs`` [px of a 256-pixel picture]: one after the other, ``steps`` each. ``colour`` and ``colour_cut`` of values
+    ``blurs`` [px of a 256-pixel picture]: one after the other, ``steps`` each; ``quick_steps`` of the first alone.
+    ``colour`` and ``colour_cut`` of values
     in [0, 1], ``depth`` and ``depth_cut`` [shares of the size] as in :class:`CoarseConfig`; ``turn`` [rad], ``root``
     and ``along`` [shares] hold turns, the root, and the mean way along the line of sight to the pose given; ``loose``
     [shares] shifts of loose joints; ``jerk`` and ``in_place`` [shares] are those of :class:`CoarseConfig`, for all
@@ -60,6 +61,7 @@ class DirectConfig:
 
     blurs: tuple[float, ...] = (2.0, 1.0, 0.5)
     steps: int = 4
+    quick_steps: int = 3
     colour: float = 0.05
     colour_cut: float = 0.2
     depth: float = 0.0055
@@ -81,7 +83,8 @@ class Aligner:
         self.fit, self.config = fit, config or DirectConfig()
         self.rig, self.camera = fit.rig, fit.clip.camera
         self.points = fit.points.double().numpy()
-        self.skin = Skin(torch.softmax(fit.bound, dim=1).double().numpy(), fit.moments.double().numpy())
+        self.weights = torch.softmax(fit.bound, dim=1)
+        self.skin = Skin(self.weights.double().numpy(), fit.moments.double().numpy())
         nothing = np.zeros_like(self.points)
         surface = Surface(self.points, nothing, nothing, self.skin)
         self.priors = CoarseConfig(jerk=self.config.jerk, in_place=self.config.in_place)
@@ -91,34 +94,33 @@ class Aligner:
         self.forward = self.camera.T_camera_world[2, :3]
         self.travel = [travelled(self.problem, fit.clip, k) for k in range(len(fit.clip))]
         self.below_map = self._offsets()
-        rest = rest_pose(len(self.rig))
+        self.rest_picture = self.draw(rest_pose(len(self.rig)))[1]
         self.rest_pixels = project(self.camera, self.points)[0]
-        self.rest_picture = self.draw(rest)[1]
         self.rest_owners = owners(self.rest_picture, _REST_REACH)
+        self.rest_differences: dict[float, np.ndarray] = {}  # by blur
         self.some = np.random.default_rng(0).choice(len(self.points), min(500, len(self.points)), replace=False)
 
     def draw(self, pose: JointPose) -> tuple[np.ndarray, PaprRendering]:
         """Posed points, and the picture."""
         maps = torch.eye(4).repeat(len(self.rig), 1, 1)
         maps[:, :3] = torch.from_numpy(transforms(self.rig, pose)).float()
-        weights = torch.softmax(self.fit.bound, dim=1)
-        positions, linear = deform(self.fit.points, weights, maps, self.fit.moments)
+        positions, linear = deform(self.fit.points, self.weights, maps, self.fit.moments)
         return positions.double().numpy(), render(self.fit.cloud, self.camera, positions=positions, rotations=linear)
 
-    def aligned(self, frame: int, given: JointPose) -> tuple[JointPose, float]:
+    def aligned(self, frame: int, given: JointPose, *, quick: bool = False) -> tuple[JointPose, float]:
         """The pose near the given one that the steps end at, or where its picture is clearly farther from the frame
         than one on the way (the given one first), that; and the pictures' mean absolute difference over the mask."""
         best, least = given, np.inf
-        pose = given
+        pose, c = given, self.config
         seen = self.observation(frame)
-        for blur in self.config.blurs:
-            for _ in range(self.config.steps):
+        for blur in c.blurs[:1] if quick else c.blurs:
+            for _ in range(c.quick_steps if quick else c.steps):
                 posed, picture = self.draw(pose)
                 error = self.error(picture, frame)
                 if error < least:
                     best, least = pose, error
                 equations = self.equations(frame, seen, pose, posed, picture, given, blur * self.pixel)
-                pose = pose.stepped(equations.solve(self.active, self.config.damping), limit=0.2)
+                pose = pose.stepped(equations.solve(self.active, c.damping), limit=0.2)
         error = self.error(self.draw(pose)[1], frame)
         return (pose, error) if error < _WORSE * least else (best, least)
 
@@ -139,7 +141,7 @@ class Aligner:
         """The frame's depth map without its steps, with the basis of its bias; None without depth."""
         if self.fit.depth is None or self.fit.reference is None:
             return None
-        return observe(self.fit.clip.masks[frame], self.fit.depth[frame], CoarseConfig())
+        return observe(self.fit.clip.masks[frame], self.fit.depth[frame], self.priors)
 
     def error(self, picture: PaprRendering, frame: int) -> float:
         """Mean absolute difference of the drawing and the frame, summed, for every pixel of the mask."""
@@ -157,14 +159,13 @@ class Aligner:
         blur: float,
     ) -> NormalEquations:
         """All terms at a pose; without a given one, nothing is held to it."""
-        bias = np.eye(1) if seen is None else np.eye(len(seen.bias_centres) + 1) / CoarseConfig().bias ** 2
-        bias[0, 0] = 1e-6
-        equations = NormalEquations(6 * len(self.rig), bias)
+        equations = NormalEquations(6 * len(self.rig), bias_precision(seen, self.priors))
         maps = transforms(self.rig, pose)
         self._add_colours(equations, frame, posed, picture, maps, blur)
         if seen is not None:
             self._add_depth(equations, seen, posed, picture, maps)
-        self._add_holds(equations, pose, posed, maps, given)
+        if given is not None:
+            self._add_holds(equations, pose, posed, maps, given)
         return equations
 
     def _slopes(self, rows: np.ndarray, posed: np.ndarray, maps: np.ndarray) -> np.ndarray:
@@ -212,7 +213,8 @@ class Aligner:
     ) -> Float64[np.ndarray, "m 3"]:
         """The difference that the first frame, whose pose is known, has at the same places of the surface: the cloud's
         own error, which no motion explains. 0 where that frame does not show the place."""
-        residual = self._difference(self.rest_picture, 0, blur)[0]
+        if blur not in self.rest_differences:
+            self.rest_differences[blur] = self._difference(self.rest_picture, 0, blur)[0]
         cell = np.floor(pixels).astype(int)
         size = [self.camera.width, self.camera.height]
         inside = (cell >= 0).all(axis=1) & (cell < size).all(axis=1)
@@ -220,7 +222,7 @@ class Aligner:
         there = self.rest_owners[cell[:, 1], cell[:, 0]]
         apart = np.linalg.norm(self.points[there] - self.points[own], axis=1)
         same = inside & (there >= 0) & (apart < _SAME_PLACE * self.size)
-        return np.where(same[:, None], sample(residual, pixels), 0.0).astype(np.float64)
+        return np.where(same[:, None], sample(self.rest_differences[blur], pixels), 0.0).astype(np.float64)
 
     def _add_depth(
         self, equations: NormalEquations, seen: Observation, posed: np.ndarray, picture: PaprRendering, maps: np.ndarray
@@ -273,12 +275,10 @@ class Aligner:
         pose: JointPose,
         posed: np.ndarray,
         maps: np.ndarray,
-        given: JointPose | None,
+        given: JointPose,
     ) -> None:
         c, j, size = self.config, len(self.rig), self.size
         turns, shifts = np.arange(3 * j), np.arange(3 * j, 6 * j)
-        if given is None:
-            return
         apart = log_rotations(pose.rotations @ given.rotations.transpose(0, 2, 1)).ravel()
         equations.hold(turns, apart, 1 / c.turn**2)
         loose = np.where(self.rig.loose, c.loose * size, 1.0)

@@ -22,7 +22,7 @@ from rigpapr.coarse_kinematics import (
 from rigpapr.coarse_smooth import smoothed
 from rigpapr.coarse_surface import outward
 from rigpapr.coarse_terms import CoarseConfig, Problem, Targets, add_priors, add_targets, observe, state_of
-from rigpapr.coarse_tracker import RigMotion, predict, track
+from rigpapr.coarse_tracker import RigMotion, Tracker, predict
 from rigpapr.coarse_view import lift, project, project_jacobian, recoloured, see
 from rigpapr.skin import rig_mesh
 from splatanim.errors import InputError
@@ -134,7 +134,7 @@ def test_a_known_motion_is_found() -> None:
     truth = creatures.motion(6)
     clip, depth = creatures.film(rig, surface, truth, creatures.camera())
     errors, still = [], []
-    found = track(rig, surface, clip, depth, config=CoarseConfig())
+    found = Tracker(rig, surface, clip, depth, config=CoarseConfig()).track()
     for frame in range(1, 6):
         target, _ = skinned(surface.points, surface.skin, transforms(rig, truth[frame]))
         moved, _ = skinned(surface.points, surface.skin, transforms(rig, found.pose(frame)))
@@ -142,7 +142,7 @@ def test_a_known_motion_is_found() -> None:
         still.append(np.linalg.norm(surface.points - target, axis=1).mean())
     assert max(errors) < 0.015 and np.mean(errors) < 0.2 * np.mean(still)
     np.testing.assert_array_equal(found.rotations[0], np.tile(np.eye(3), (4, 1, 1)))
-    again = track(rig, surface, clip, depth, config=CoarseConfig())
+    again = Tracker(rig, surface, clip, depth, config=CoarseConfig()).track()
     np.testing.assert_array_equal(found.rotations, again.rotations)
 
 
@@ -273,6 +273,6 @@ def test_errors() -> None:
     clip, _ = creatures.film(rig, surface, creatures.motion(3), creatures.camera())
     clip.masks[2] = False
     with pytest.raises(InputError, match=r"frame 2: the mask is empty: the subject has left. Cut the clip"):
-        track(rig, surface, clip, None, config=CoarseConfig(rounds=0, steps=1))
+        Tracker(rig, surface, clip, None, config=CoarseConfig(rounds=0, steps=1)).track()
     with pytest.raises(InputError, match="a turn or shift is NaN"):
         RigMotion(np.full((2, 4, 3, 3), np.nan), np.zeros((2, 4, 3)))

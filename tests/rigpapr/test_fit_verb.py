@@ -90,7 +90,7 @@ def test_ctrl_c_leaves_a_checkpoint_to_go_on_from(tmp_path: Path, monkeypatch: p
         once.setattr(rigpapr.two_phase, "phase_two", interrupt)
         assert main(given) == 130
     assert (tmp_path / "fit.fit.safetensors").is_file() and not (tmp_path / "fit.papr.safetensors").exists()
-    monkeypatch.setattr("rigpapr.coarse_tracker.track", interrupt)  # is not run again
+    monkeypatch.setattr("rigpapr.coarse_tracker.tracker_of", interrupt)  # is not run again
     assert main([*given, "--resume"]) == 0
     assert len(read_fitted(tmp_path / "fit.papr.safetensors")) == 3
     assert not (tmp_path / "fit.fit.safetensors").exists()
